@@ -1,0 +1,40 @@
+# Everything runs in .venv, which `make` builds from pyproject.toml and constraints.txt.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: run test check format bench soak clean help
+
+help:                ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+run: $(STAMP)        ## start with the demo agents on 127.0.0.1:8200
+	$(BIN)/parley up
+
+test: $(STAMP) check ## checks, then all tests
+	$(BIN)/pytest
+
+check: $(STAMP)      ## format, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports --no-logo
+
+format: $(STAMP)     ## put the code in shape
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)      ## measure; ONLY=name runs some of it
+	$(BIN)/python -m bench $(ONLY)
+
+soak: $(STAMP)       ## the crash test, 100 times
+	$(BIN)/pytest tests/test_crash.py --soak 100
+
+clean:               ## forget what was built
+	rm -rf $(VENV) build dist .ruff_cache .import_linter_cache

@@ -1,0 +1,120 @@
+"""The only place that knows every adapter: settings in, a running exchange and its ASGI application out."""
+
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from parley.core.agents import Agent
+from parley.engine.exchange import Exchange
+from parley.engine.ports import Driver, Store
+from parley.errors import AgentNotFound, ParleyError
+from parley.faces.a2a.card import card
+from parley.faces.a2a.jsonrpc import JsonRpc
+from parley.faces.a2a.operations import Operations
+from parley.faces.http import Endpoint, Shielded, answer
+from parley.faces.local import LocalOnly
+from parley.settings import Settings
+from parley.stores.blobs import open_blobs
+from parley.stores.memory import MemoryStore
+from parley.stores.sqlite import SqliteStore
+
+SWITCH_INTERVAL_S = 0.0005
+"""The writer thread needs the interpreter back quickly between two statements; five milliseconds stall a commit."""
+
+
+@asynccontextmanager
+async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncGenerator[Exchange, None]:
+    """An exchange that has taken up what was left, and hands over what is unfinished when it closes."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    exchange = Exchange(
+        _store(settings),
+        open_blobs(settings.blobs or ("memory:" if settings.store == "memory" else str(settings.data_dir / "blobs"))),
+        max_payload=settings.max_payload_bytes,
+        grace_s=settings.cancel_grace_s,
+    )
+    for driver in drivers:
+        exchange.add(driver)
+    await exchange.start()
+    try:
+        yield exchange
+    finally:
+        await exchange.close()
+
+
+def _store(settings: Settings) -> Store:
+    return MemoryStore() if settings.store == "memory" else SqliteStore(settings.data_dir)
+
+
+def asgi(exchange: Exchange, settings: Settings, base_url: str) -> ASGIApp:
+    """Every face on its path."""
+    first = next(iter(exchange.agents), None)
+    default = settings.default_agent or first
+    rpc = JsonRpc(Operations(exchange, default), settings.max_body_bytes)
+    cards = _Cards(exchange, base_url, default)
+    router = Router(
+        [
+            Route("/agents/{slug}", rpc, methods=["POST"]),
+            Route("/agents/{slug}/", rpc, methods=["POST"]),
+            Route("/", rpc, methods=["POST"]),
+            Route("/.well-known/agent-card.json", cards, methods=["GET"]),
+            Route("/agents/{slug}/.well-known/agent-card.json", cards, methods=["GET"]),
+            Route("/", Endpoint(cards.index), methods=["GET"]),
+            Route("/healthz", Endpoint(_health), methods=["GET"]),
+            Route("/readyz", Endpoint(_Ready(exchange)), methods=["GET"]),
+        ],
+        redirect_slashes=False,
+        default=_not_found,
+    )
+    return Shielded(LocalOnly(router))
+
+
+class _Cards:
+    def __init__(self, exchange: Exchange, base_url: str, default: str | None) -> None:
+        self._exchange = exchange
+        self._base_url = base_url
+        self._default = default
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        slug = scope.get("path_params", {}).get("slug") or self._default or ""
+        try:
+            agent = self._exchange.agent(slug)
+        except AgentNotFound as error:
+            return await answer(send, 404, {"error": {"code": error.code, "message": error.message}})
+        return await answer(send, 200, card(agent, self._base_url))
+
+    async def index(self, scope: Scope, receive: Receive, send: Send) -> None:
+        agents = [self._entry(agent) for agent in self._exchange.agents.values()]
+        await answer(send, 200, {"name": "parley", "agents": agents})
+
+    def _entry(self, agent: Agent) -> dict[str, str]:
+        url = f"{self._base_url}/agents/{agent.slug}"
+        return {
+            "slug": agent.slug, "name": agent.name, "description": agent.description,
+            "url": url, "card": f"{url}/.well-known/agent-card.json",
+        }  # fmt: skip
+
+
+async def _health(scope: Scope, receive: Receive, send: Send) -> None:
+    """The process answers."""
+    await answer(send, 200, {"status": "ok"})
+
+
+class _Ready:
+    """The store answers, so work can be accepted."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._exchange.store.run_ids("", 1)
+        except ParleyError as error:
+            return await answer(send, 503, {"status": "unavailable", "code": error.code})
+        return await answer(send, 200, {"status": "ok"})
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    await answer(send, 404, {"error": {"code": "not_found", "message": f"There is nothing at {scope['path']}."}})

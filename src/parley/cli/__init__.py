@@ -1,0 +1,136 @@
+"""`parley`: everything from a terminal. Commands import what they need when they run, so that help is instant."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parley.cli.exits import ERROR, USAGE
+from parley.errors import ConfigurationError, ParleyError
+
+app = typer.Typer(
+    help="An exchange for agents: every agent gets an A2A address, every piece of work a durable log.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+Url = Annotated[str, typer.Option("--url", envvar="PARLEY_URL", help="The server's address.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where the database lives.")]
+DEFAULT_URL = "http://127.0.0.1:8200"
+
+
+@app.command()
+def up(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port for HTTP; 0 takes a free one.")] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Start with the demo agents, on SQLite, for this machine only. The quickest way to see it work."""
+    from parley.cli.server import serve as run_server
+    from parley.demo import AGENTS
+    from parley.settings import load
+
+    run_server(load(host=host, port=port, data_dir=data_dir), AGENTS)
+
+
+@app.command()
+def serve(
+    agents: Annotated[list[str] | None, typer.Argument(help="Python files or modules with @agent functions.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port for HTTP; 0 takes a free one.")] = None,
+    data_dir: DataDir = None,
+    store: Annotated[str | None, typer.Option(help="sqlite or memory.")] = None,
+) -> None:
+    """Serve agents as configured in parley.toml, the environment and here."""
+    from parley.cli.server import load_drivers
+    from parley.cli.server import serve as run_server
+    from parley.settings import load
+
+    settings = load(host=host, port=port, data_dir=data_dir, store=store, agents=agents or None)
+    run_server(settings, load_drivers(settings.agents))
+
+
+@app.command()
+def send(
+    agent: Annotated[str, typer.Argument(help="An agent's slug here, or any A2A address.")],
+    text: Annotated[str, typer.Argument(help="What to say.")],
+    task: Annotated[str | None, typer.Option(help="Answer this task instead of starting one.")] = None,
+    stream: Annotated[bool, typer.Option(help="Show what happens as it happens.")] = True,
+    url: Url = DEFAULT_URL,
+    json: AsJson = False,
+) -> None:
+    """Ask an agent."""
+    from parley.cli.talk import run_send
+
+    raise typer.Exit(run_send(_address(agent, url), text, task=task, stream=stream, as_json=json))
+
+
+@app.command()
+def tail(
+    run: Annotated[str, typer.Argument(help="The task's id.")],
+    after: Annotated[int | None, typer.Option("--from", min=0, help="Only what came after this event.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(help="The agent's slug or address, when the server is not Parley.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    json: AsJson = False,
+) -> None:
+    """Follow a task until it ends, through broken connections and restarts."""
+    from parley.cli.talk import run_tail
+
+    raise typer.Exit(run_tail(_address(agent, url) if agent else url + "/", run, after, as_json=json))
+
+
+@app.command()
+def config(json: AsJson = False) -> None:
+    """Print every setting, its value and where it came from."""
+    from parley.cli.operate import print_config
+
+    print_config(as_json=json)
+
+
+@app.command()
+def migrate(
+    data_dir: DataDir = None,
+    phase: Annotated[str | None, typer.Option(help="Only `pre` or only `post`.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Bring the database up to date. `serve` does this by itself at start."""
+    from parley.cli.operate import run_migrate
+
+    run_migrate(data_dir, phase, as_json=json)
+
+
+@app.command()
+def verify(
+    run: Annotated[str | None, typer.Argument(help="One run; all of them if left out.")] = None,
+    data_dir: DataDir = None,
+    json: AsJson = False,
+) -> None:
+    """Check the hash chain of a run, or of every run."""
+    from parley.cli.operate import run_verify
+
+    raise typer.Exit(run_verify(run, data_dir, as_json=json))
+
+
+def _address(agent: str, url: str) -> str:
+    return agent if "://" in agent else f"{url.rstrip('/')}/agents/{agent}"
+
+
+def main() -> None:
+    try:
+        app()
+    except ConfigurationError as error:
+        sys.exit(_complain(error, USAGE))
+    except ParleyError as error:
+        sys.exit(_complain(error, ERROR))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _complain(error: ParleyError, exit_code: int) -> int:
+    typer.echo(f"parley: {error.message} [{error.code}]", err=True)
+    return exit_code

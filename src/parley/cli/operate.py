@@ -1,0 +1,90 @@
+"""Look after a server: its settings, its database, its logs."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from parley.cli.exits import ERROR, OK
+from parley.engine.audit import all_runs, verify_run
+from parley.errors import BrokenChain, ConfigurationError
+from parley.ids import RunId
+from parley.settings import Settings, load, origins
+from parley.stores.schema import Phase, migrate_sqlite
+from parley.stores.sqlite import FILE, SqliteReader, connect
+
+
+def print_config(*, as_json: bool) -> None:
+    settings = load()
+    came_from = origins(settings)
+    values = {name: _plain(getattr(settings, name)) for name in came_from}
+    if as_json:
+        print(json.dumps({name: {"value": values[name], "origin": came_from[name]} for name in values}, indent=2))
+        return
+    table = Table("setting", "value", "from", "what it is", box=None, header_style="bold")
+    for name, value in values.items():
+        about = Settings.model_fields[name].description or ""
+        style = "dim" if came_from[name] == "default" else ""
+        table.add_row(name, str(value), came_from[name], about, style=style)
+    Console().print(table)
+
+
+def run_migrate(data_dir: Path | None, phase: str | None, *, as_json: bool) -> None:
+    if phase not in (None, "pre", "post"):
+        raise ConfigurationError("--phase is pre or post.")
+    phases: tuple[Phase, ...] = (phase,) if phase else ("pre", "post")
+    directory = load(data_dir=data_dir).data_dir
+    directory.mkdir(parents=True, exist_ok=True)
+    connection = connect(directory / FILE)
+    try:
+        applied = migrate_sqlite(connection, phases)
+    finally:
+        connection.close()
+    if as_json:
+        print(json.dumps({"applied": applied}))
+    else:
+        print("\n".join(f"applied {one}" for one in applied) or "up to date")
+
+
+def run_verify(run: str | None, data_dir: Path | None, *, as_json: bool) -> int:
+    directory = load(data_dir=data_dir).data_dir
+    if not (directory / FILE).is_file():
+        raise ConfigurationError(f"There is no database in {directory}.")
+    return asyncio.run(_verify(directory, run, as_json))
+
+
+async def _verify(directory: Path, run: str | None, as_json: bool) -> int:
+    store = SqliteReader(directory / FILE)
+    checked, broken = 0, cast(list[dict[str, Any]], [])
+    try:
+        with Progress(console=Console(stderr=True), transient=True, disable=as_json) as progress:
+            task = progress.add_task("Verifying", total=None)
+            async for run_id in all_runs(store) if run is None else _only(run):
+                try:
+                    await verify_run(store, run_id)
+                except BrokenChain as error:
+                    broken.append({"run": run_id, "seq": error.details.get("seq"), "error": error.message})
+                checked += 1
+                progress.update(task, completed=checked, description=f"Verified {checked}")
+    finally:
+        await store.close()
+    if as_json:
+        print(json.dumps({"checked": checked, "broken": broken}))
+    else:
+        for one in broken:
+            print(f"BROKEN {one['run']} at {one['seq']}: {one['error']}")
+        print(f"{checked} runs verified, {len(broken)} broken")
+    return ERROR if broken else OK
+
+
+async def _only(run: str) -> AsyncIterator[RunId]:
+    yield RunId(run)
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value

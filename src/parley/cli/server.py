@@ -1,0 +1,96 @@
+"""Run a server: bind first, then say where, then serve until told to stop."""
+
+import importlib
+import importlib.util
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import uvicorn
+import uvloop
+from rich.console import Console
+
+from parley.app import asgi, open_exchange
+from parley.drivers.function import FunctionDriver
+from parley.engine.ports import Driver
+from parley.errors import ConfigurationError
+from parley.settings import Settings
+from parley.telemetry import logs
+
+STOP_WAIT_S = 2
+
+
+def serve(settings: Settings, drivers: Sequence[Driver]) -> None:
+    logs.configure(settings.log_format, settings.log_level)
+    uvloop.run(_serve(settings, drivers))
+
+
+async def _serve(settings: Settings, drivers: Sequence[Driver]) -> None:
+    async with open_exchange(settings, drivers) as exchange:
+        listener = _bind(settings.host, settings.port)
+        base_url = settings.public_url or _url(listener)
+        config = uvicorn.Config(
+            asgi(exchange, settings, base_url.rstrip("/")),
+            loop="none", http="httptools", ws="none", lifespan="off", log_level="warning", access_log=False,
+            timeout_graceful_shutdown=STOP_WAIT_S, server_header=False,
+        )  # fmt: skip
+        _announce(base_url, list(exchange.agents))
+        await uvicorn.Server(config).serve(sockets=[listener])
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ConfigurationError(f"Cannot listen on {host}:{port}: {error.strerror}.") from None
+    listener.setblocking(False)
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _announce(base_url: str, slugs: list[str]) -> None:
+    console = Console(stderr=True, highlight=False)
+    console.print(f"[bold]Parley[/bold] listens on {base_url}")
+    for slug in slugs:
+        console.print(f"  {slug:<12} {base_url}/agents/{slug}")
+    if slugs:
+        here = "" if base_url.endswith(":8200") else f" --url {base_url}"
+        console.print(f"Try: [bold]parley send {slugs[0]} 'hello'{here}[/bold]")
+
+
+def load_drivers(names: Sequence[str]) -> list[Driver]:
+    """The agents that some files or modules define."""
+    drivers = [
+        value
+        for name in names
+        for value in vars(_module(name)).values()
+        if isinstance(value, FunctionDriver)
+    ]  # fmt: skip
+    unique: list[Driver] = list({id(driver): driver for driver in drivers}.values())
+    if not unique:
+        raise ConfigurationError("There are no agents to serve: name a Python file or module with @agent functions.")
+    return unique
+
+
+def _module(name: str) -> ModuleType:
+    path = Path(name)
+    if path.suffix != ".py":
+        sys.path.insert(0, "")
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(f"Agents module {name!r}: {error}.") from None
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ConfigurationError(f"Agents file {name!r} does not exist.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module

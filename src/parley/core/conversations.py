@@ -1,0 +1,33 @@
+"""What is said in a conversation, and which conversation a message belongs to."""
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from parley.core.artifacts import Parts
+from parley.errors import ConversationMismatch, Invalid
+from parley.ids import ConversationId, is_id, new_conversation_id
+
+
+class Message(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What a caller gives a run."""
+
+    id: str
+    parts: Parts
+    metadata: Raw | UnsetType = UNSET
+    extensions: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
+
+
+def conversation_for(asked: str | None, existing: ConversationId | None = None) -> ConversationId:
+    """The conversation of a message: the run's own one; else the one asked for; else a new one.
+
+    A2A: a context that differs from the task's must be rejected, and is inferred when left out.
+    """
+    if existing is not None:
+        if asked and asked != existing:
+            raise ConversationMismatch("The message names another conversation than its task.", field="contextId")
+        return existing
+    if not asked:
+        return new_conversation_id()
+    if not is_id(asked):
+        raise Invalid("A conversation id has 1 to 128 letters, digits or ._:@/+=~-", field="contextId")
+    return ConversationId(asked)

@@ -1,0 +1,210 @@
+"""The closed set of things that can happen to a run, their bytes, and the chain that binds them.
+
+A run is its events, numbered from 1 without gaps. Everything else is a fold of them.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from parley.core.agents import Rescue
+from parley.core.artifacts import Parts
+from parley.core.conversations import Message
+from parley.errors import BrokenChain
+from parley.ids import ConversationId, RunId
+
+
+class _Event(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type"):
+    pass
+
+
+class Submitted(_Event, tag="submitted", frozen=True):
+    """The first event: what the run is, and whose."""
+
+    agent: str
+    conversation: ConversationId
+    principal: str
+    parent: RunId | None = None
+
+
+class InputReceived(_Event, tag="input", frozen=True):
+    message: Message
+
+
+class Started(_Event, tag="started", frozen=True):
+    """A turn began: the executor with this epoch works on all input received so far."""
+
+    epoch: int
+    replica: str = ""
+
+
+class Progress(_Event, tag="progress", frozen=True):
+    """The agent says what it is doing."""
+
+    parts: Parts
+
+
+class ArtifactAdded(_Event, tag="artifact", frozen=True):
+    """A whole artifact, or a chunk of one (`append`); `last` closes it."""
+
+    artifact: str
+    parts: Parts
+    name: str | None = None
+    description: str | None = None
+    append: bool = False
+    last: bool = False
+    metadata: Raw | UnsetType = UNSET
+
+
+class ChildStarted(_Event, tag="child", frozen=True):
+    """This run asked another agent; a cancel of this one reaches the child."""
+
+    child: RunId
+    agent: str
+
+
+class TurnEnded(_Event, tag="turn_ended", frozen=True):
+    """The turn was done, but input had come in meanwhile: the run is ready again."""
+
+    parts: Parts = ()
+
+
+class InputRequired(_Event, tag="input_required", frozen=True):
+    parts: Parts
+
+
+class AuthRequired(_Event, tag="auth_required", frozen=True):
+    parts: Parts
+
+
+class CancelRequested(_Event, tag="cancel_requested", frozen=True):
+    by: str
+    reason: str | None = None
+
+
+class Rescued(_Event, tag="rescued", frozen=True):
+    """The executor died with its process; the turn is taken up again under a new epoch."""
+
+    epoch: int
+    attempt: int
+    how: Rescue
+
+
+class Completed(_Event, tag="completed", frozen=True):
+    parts: Parts = ()
+
+
+class Replied(_Event, tag="replied", frozen=True):
+    """Completed with a direct answer: a message and no task, for agents that declare it."""
+
+    parts: Parts
+
+
+class Failed(_Event, tag="failed", frozen=True):
+    code: str
+    reason: str
+
+
+class Canceled(_Event, tag="canceled", frozen=True):
+    reason: str | None = None
+
+
+class Rejected(_Event, tag="rejected", frozen=True):
+    code: str
+    reason: str
+
+
+Ending = Completed | Replied | Failed | Canceled | Rejected
+Payload = (
+    Submitted
+    | InputReceived
+    | Started
+    | Progress
+    | ArtifactAdded
+    | ChildStarted
+    | TurnEnded
+    | InputRequired
+    | AuthRequired
+    | CancelRequested
+    | Rescued
+    | Ending
+)
+EventType = Literal[
+    "submitted", "input", "started", "progress", "artifact", "child", "turn_ended", "input_required",
+    "auth_required", "cancel_requested", "rescued", "completed", "replied", "failed", "canceled", "rejected",
+]  # fmt: skip
+EVENT_TYPES: tuple[str, ...] = get_args(EventType)
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Payload)
+_TYPES: dict[type[Payload], str] = {cls: str(cls.__struct_config__.tag) for cls in get_args(Payload)}
+
+GENESIS = bytes(32)
+
+
+class Event(Struct, frozen=True, gc=False):
+    """One numbered entry of a run's log, with the bytes that were hashed.
+
+    `body` is None when the payload was erased; `digest` then still proves what stood there.
+    """
+
+    run: RunId
+    seq: int
+    at: int
+    payload: Payload | None
+    body: bytes | None
+    digest: bytes
+    hash: bytes
+    type: str
+
+
+def encode(payload: Payload) -> bytes:
+    return _encoder.encode(payload)
+
+
+def decode(body: bytes) -> Payload:
+    return _decoder.decode(body)
+
+
+def type_of(payload: Payload) -> str:
+    return _TYPES[type(payload)]
+
+
+def link(previous: bytes, seq: int, at: int, type_: str, digest: bytes) -> bytes:
+    """The hash of an event: over its predecessor, its place, time and type, and its payload's digest."""
+    return hashlib.sha256(b"%b|%d|%d|%b|%b" % (previous, seq, at, type_.encode(), digest)).digest()
+
+
+def sealed(run: RunId, seq: int, at: int, payload: Payload, previous: bytes) -> Event:
+    """Make the entry that follows the event whose hash is `previous`."""
+    body = encode(payload)
+    digest = hashlib.sha256(body).digest()
+    type_ = type_of(payload)
+    return Event(run, seq, at, payload, body, digest, link(previous, seq, at, type_, digest), type_)
+
+
+def restored(
+    run: RunId, seq: int, at: int, type_: str, body: bytes | None, digest: bytes | None, hash_: bytes
+) -> Event:
+    """An entry as a store returns it; the digest is stored only where the body was erased."""
+    if body is None:
+        return Event(run, seq, at, None, None, digest or b"", hash_, type_)
+    return Event(run, seq, at, decode(body), body, hashlib.sha256(body).digest(), hash_, type_)
+
+
+def verify(events: Iterable[Event], floor: int = 0, floor_hash: bytes = GENESIS) -> tuple[int, bytes]:
+    """Walk the chain from the floor; the last seq and hash, or BrokenChain at the first event that lies."""
+    seq, previous = floor, floor_hash
+    for event in events:
+        seq += 1
+        if event.seq != seq:
+            raise BrokenChain(f"Event {seq} is missing.", run=event.run, seq=seq)
+        if event.body is not None and hashlib.sha256(event.body).digest() != event.digest:
+            raise BrokenChain(f"The payload of event {seq} was changed.", run=event.run, seq=seq)
+        if link(previous, seq, event.at, event.type, event.digest) != event.hash:
+            raise BrokenChain(f"Event {seq} does not match its hash.", run=event.run, seq=seq)
+        previous = event.hash
+    return seq, previous

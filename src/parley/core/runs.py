@@ -1,0 +1,318 @@
+"""The state machine of a run: `decide` turns a command into events, `evolve` folds an event into the state."""
+
+from enum import StrEnum
+from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from parley.core.agents import Rescue
+from parley.core.conversations import Message
+from parley.core.events import (
+    ArtifactAdded,
+    AuthRequired,
+    Canceled,
+    CancelRequested,
+    ChildStarted,
+    Completed,
+    Failed,
+    InputReceived,
+    InputRequired,
+    Payload,
+    Progress,
+    Rejected,
+    Replied,
+    Rescued,
+    Started,
+    Submitted,
+    TurnEnded,
+)
+from parley.errors import (
+    LateResult,
+    LeaseLost,
+    NotCancelable,
+    NotReady,
+    RunEnded,
+    RunNotFound,
+    VersionConflict,
+)
+from parley.ids import ConversationId, RunId
+
+MAX_RESCUES = 3
+
+
+class State(StrEnum):
+    SUBMITTED = "submitted"
+    WORKING = "working"
+    INPUT_REQUIRED = "input_required"
+    AUTH_REQUIRED = "auth_required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+    REJECTED = "rejected"
+
+
+TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELED, State.REJECTED})
+WAITING = frozenset({State.INPUT_REQUIRED, State.AUTH_REQUIRED})
+
+
+class Run(Struct, frozen=True, omit_defaults=True):
+    """What must be known of a run to decide about it: a fold of its events, small enough to keep in a row."""
+
+    id: RunId
+    agent: str
+    conversation: ConversationId
+    principal: str
+    parent: RunId | None = None
+    state: State = State.SUBMITTED
+    version: int = 0
+    cancel_requested: bool = False
+    epoch: int = 0
+    inputs: int = 0
+    """Inputs received, and how many of them turns have read."""
+    read: int = 0
+    read_before: int = 0
+    """What had been read when the current turn began: a rescued turn reads from here again."""
+    rescues: int = 0
+    turns: int = 0
+    resuming: bool = False
+    """The next turn to begin is one that was broken off, not a new one."""
+    spent_ms: int = 0
+    started_at: int = 0
+    created_at: int = 0
+    updated_at: int = 0
+    children: tuple[RunId, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        return self.state in TERMINAL
+
+    @property
+    def ready(self) -> bool:
+        """Whether a turn could begin."""
+        return self.state is State.SUBMITTED and self.inputs > self.read
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more will happen until somebody acts."""
+        return self.state in TERMINAL or self.state in WAITING
+
+
+class Begin(Struct, frozen=True):
+    """An executor takes the run's next turn."""
+
+    replica: str = ""
+
+
+class Start(Struct, frozen=True):
+    """A new run. `begin` when the accepting process will work on it at once; `reject` when it never will."""
+
+    agent: str
+    conversation: ConversationId
+    principal: str
+    message: Message
+    parent: RunId | None = None
+    begin: Begin | None = None
+    reject: Rejected | None = None
+
+
+class Give(Struct, frozen=True):
+    """One more input."""
+
+    message: Message
+    begin: Begin | None = None
+
+
+Report = Progress | ArtifactAdded | InputRequired | AuthRequired | Completed | Replied | Failed | Canceled | Rejected
+
+
+class Emit(Struct, frozen=True):
+    """What the executor of `epoch` has to say."""
+
+    epoch: int
+    report: Report
+
+
+class Adopt(Struct, frozen=True):
+    """The executor of `epoch` is about to ask another agent."""
+
+    epoch: int
+    child: RunId
+    agent: str
+
+
+class Cancel(Struct, frozen=True):
+    by: str
+    reason: str | None = None
+
+
+class Recover(Struct, frozen=True):
+    """The executor of the current turn is gone. `orderly`: it was told to stop, which is nobody's failure."""
+
+    how: Rescue
+    orderly: bool = False
+    reason: str = "The process that worked on this task stopped."
+
+
+Command = Start | Give | Begin | Emit | Adopt | Cancel | Recover
+
+
+def decide(run: Run | None, command: Command) -> list[Payload]:
+    """The events a command leads to, or the reason why it is refused. An empty list: it holds already."""
+    if isinstance(command, Start):
+        if run is not None:
+            raise VersionConflict("A run with this id exists already.")
+        return _start(command)
+    if run is None:
+        raise RunNotFound("No such run.")
+    match command:
+        case Give():
+            return _give(run, command)
+        case Begin():
+            return [_started(run, command)]
+        case Emit():
+            return _emit(run, command)
+        case Adopt():
+            return _adopt(run, command)
+        case Cancel():
+            return _cancel(run, command)
+        case Recover():
+            return _recover(run, command)
+        case _:
+            assert_never(command)
+
+
+def _start(command: Start) -> list[Payload]:
+    events: list[Payload] = [
+        Submitted(command.agent, command.conversation, command.principal, command.parent),
+        InputReceived(command.message),
+    ]
+    if command.reject is not None:
+        events.append(command.reject)
+    elif command.begin is not None:
+        events.append(Started(1, command.begin.replica))
+    return events
+
+
+def _give(run: Run, command: Give) -> list[Payload]:
+    if run.ended or run.cancel_requested:
+        raise RunEnded(f"The task is {run.state.value}; it takes no further messages.", state=run.state.value)
+    events: list[Payload] = [InputReceived(command.message)]
+    if command.begin is not None and run.state in WAITING:
+        events.append(Started(run.epoch + 1, command.begin.replica))
+    return events
+
+
+def _started(run: Run, command: Begin) -> Started:
+    if not run.ready:
+        raise NotReady("The run has nothing to begin.", state=run.state.value)
+    return Started(run.epoch + 1, command.replica)
+
+
+def _check_executor(run: Run, epoch: int) -> None:
+    if run.ended:
+        raise LateResult(f"The run is {run.state.value}; the late result was dropped.", state=run.state.value)
+    if epoch != run.epoch or run.state is not State.WORKING:
+        raise LeaseLost("Another executor has this run.", epoch=run.epoch)
+
+
+def _emit(run: Run, command: Emit) -> list[Payload]:
+    _check_executor(run, command.epoch)
+    report = command.report
+    if isinstance(report, Progress | ArtifactAdded):
+        return [report]
+    if run.cancel_requested:
+        # Whatever ends the turn once a cancel is on record, the run was canceled: one end, known to all.
+        return [Canceled(report.reason if isinstance(report, Canceled) else None)]
+    if run.inputs > run.read and isinstance(report, Completed | Replied | InputRequired | AuthRequired):
+        # An acknowledged input is never lost: the run goes on with it.
+        return [TurnEnded(report.parts)]
+    return [report]
+
+
+def _adopt(run: Run, command: Adopt) -> list[Payload]:
+    _check_executor(run, command.epoch)
+    if command.child in run.children:
+        return []
+    if run.cancel_requested:
+        raise RunEnded("The task is being canceled; it starts no further work.", state="canceling")
+    return [ChildStarted(command.child, command.agent)]
+
+
+def _cancel(run: Run, command: Cancel) -> list[Payload]:
+    if run.ended:
+        raise NotCancelable(f"The task is {run.state.value}; it cannot be canceled.", state=run.state.value)
+    if run.cancel_requested:
+        return []
+    request = CancelRequested(command.by, command.reason)
+    if run.state is State.WORKING:
+        return [request]
+    return [request, Canceled(command.reason)]
+
+
+def _recover(run: Run, command: Recover) -> list[Payload]:
+    if run.ended or run.state is not State.WORKING:
+        return []
+    if run.cancel_requested:
+        return [Canceled()]
+    if command.how == "fail":
+        return [Failed("interrupted", command.reason)]
+    if command.orderly:
+        return [Rescued(run.epoch + 1, run.rescues, command.how)]
+    if run.rescues >= MAX_RESCUES:
+        return [Failed("rescue_exhausted", f"Given up after {MAX_RESCUES} rescues. {command.reason}")]
+    return [Rescued(run.epoch + 1, run.rescues + 1, command.how)]
+
+
+def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) -> Run:
+    """The state after an event. Total: whatever was decided can be folded."""
+    if isinstance(event, Submitted):
+        return Run(
+            run_id, event.agent, event.conversation, event.principal, event.parent,
+            version=seq, created_at=at, updated_at=at,
+        )  # fmt: skip
+    if run is None:
+        raise RunNotFound("A log begins with `submitted`.")
+    run = replace(run, version=seq, updated_at=at)
+    match event:
+        case InputReceived():
+            # A waiting run that got its answer is submitted again: accepted, and not yet being worked on.
+            state = State.SUBMITTED if run.state in WAITING else run.state
+            return replace(run, inputs=run.inputs + 1, state=state)
+        case Started():
+            return replace(
+                run, state=State.WORKING, epoch=event.epoch, started_at=at,
+                read_before=run.read, read=run.inputs, turns=run.turns + (not run.resuming), resuming=False,
+            )  # fmt: skip
+        case Progress() | ArtifactAdded():
+            return run
+        case ChildStarted():
+            return replace(run, children=(*run.children, event.child))
+        case TurnEnded():
+            return _paused(run, State.SUBMITTED, at)
+        case InputRequired():
+            return _paused(run, State.INPUT_REQUIRED, at)
+        case AuthRequired():
+            return _paused(run, State.AUTH_REQUIRED, at)
+        case CancelRequested():
+            return replace(run, cancel_requested=True)
+        case Rescued():
+            return replace(
+                run, state=State.SUBMITTED, epoch=event.epoch, read=run.read_before, rescues=event.attempt,
+                resuming=True,
+            )  # fmt: skip
+        case Completed() | Replied():
+            return replace(run, state=State.COMPLETED)
+        case Failed():
+            return replace(run, state=State.FAILED)
+        case Canceled():
+            return replace(run, state=State.CANCELED)
+        case Rejected():
+            return replace(run, state=State.REJECTED)
+        case _:
+            assert_never(event)
+
+
+def _paused(run: Run, state: State, at: int) -> Run:
+    """The turn is over; the clock of the run's timeout stops."""
+    return replace(run, state=state, spent_ms=run.spent_ms + max(0, at - run.started_at), rescues=0)

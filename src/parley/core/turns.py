@@ -1,0 +1,178 @@
+"""The vocabulary in which an agent says what happened during one turn, and how that becomes events."""
+
+import json
+from collections.abc import Mapping
+from typing import get_args
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from parley.core.artifacts import Part, Parts, merged, text_part
+from parley.core.events import (
+    ArtifactAdded,
+    AuthRequired,
+    Completed,
+    Failed,
+    InputRequired,
+    Progress,
+    Rejected,
+    Replied,
+)
+from parley.core.runs import Report
+from parley.errors import AgentError
+
+Content = str | bytes | Part | Mapping[str, object] | Parts | list[Part]
+
+
+class Text(Struct, frozen=True):
+    """A piece of the answer. Pieces of one turn grow one artifact, `response-N`."""
+
+    text: str
+
+
+class Status(Struct, frozen=True):
+    """What the agent is doing."""
+
+    content: Content
+
+
+class ArtifactChunk(Struct, frozen=True):
+    """A file or value the agent made: whole, or in pieces that share an `id`."""
+
+    content: Content
+    id: str = ""
+    name: str | None = None
+    description: str | None = None
+    filename: str | None = None
+    media_type: str | None = None
+    append: bool = False
+    last: bool = True
+
+
+class NeedInput(Struct, frozen=True):
+    """The turn ends with a question; the next input begins a new turn."""
+
+    content: Content
+
+
+class NeedAuth(Struct, frozen=True):
+    content: Content
+
+
+class Done(Struct, frozen=True):
+    """The work is complete, with some last words if any."""
+
+    content: Content = ()
+
+
+class Reply(Struct, frozen=True):
+    """A direct answer instead of a task, for agents that declare `replies="message"`."""
+
+    content: Content
+
+
+Output = Text | Status | ArtifactChunk | NeedInput | NeedAuth | Done | Reply | Failed | Rejected
+_OUTPUTS = get_args(Output)
+Final = (InputRequired, AuthRequired, Completed, Replied, Failed, Rejected)
+
+
+def parts_of(content: Content) -> Parts:
+    """Content as people write it, as parts."""
+    if isinstance(content, str):
+        return (text_part(content),)
+    if isinstance(content, bytes):
+        return (Part(raw=content),)
+    if isinstance(content, Part):
+        return (content,)
+    if isinstance(content, Mapping):
+        return (Part(data=_json(content)),)
+    return tuple(content)
+
+
+def _json(value: Mapping[str, object]) -> Raw:
+    try:
+        return Raw(msgspec.json.encode(value))
+    except (TypeError, msgspec.MsgspecError):
+        return Raw(json.dumps(value, default=str).encode())
+
+
+class Scribe:
+    """Turns what one turn yields into reports, and joins pieces of text that wait together."""
+
+    def __init__(self, turn: int) -> None:
+        self._response = f"response-{turn}"
+        self._begun = False
+        self._artifacts = 0
+        self._turn = turn
+
+    def report(self, output: Output) -> Report:
+        if not isinstance(output, _OUTPUTS):
+            raise AgentError(f"The agent answered with {type(output).__name__}, which is not part of a turn.")
+        match output:
+            case Text(text):
+                append, self._begun = self._begun, True
+                return ArtifactAdded(self._response, (text_part(text),), "response", append=append)
+            case Status(content):
+                return Progress(parts_of(content))
+            case ArtifactChunk():
+                return self._artifact(output)
+            case NeedInput(content):
+                return InputRequired(parts_of(content))
+            case NeedAuth(content):
+                return AuthRequired(parts_of(content))
+            case Done(content):
+                return Completed(parts_of(content))
+            case Reply(content):
+                return Replied(parts_of(content))
+            case Failed() | Rejected():
+                return output
+
+    def _artifact(self, chunk: ArtifactChunk) -> ArtifactAdded:
+        if not chunk.id:
+            self._artifacts += 1
+        parts = parts_of(chunk.content)
+        if chunk.filename or chunk.media_type:
+            parts = tuple(
+                msgspec.structs.replace(
+                    part,
+                    filename=chunk.filename or part.filename,
+                    media_type=chunk.media_type or part.media_type,
+                )
+                for part in parts
+            )
+        return ArtifactAdded(
+            chunk.id or f"artifact-{self._turn}-{self._artifacts}",
+            parts, chunk.name or chunk.filename, chunk.description, chunk.append, chunk.last,
+        )  # fmt: skip
+
+
+def is_delta(report: Report) -> bool:
+    """Whether a report may wait a moment to be joined with the next."""
+    return isinstance(report, ArtifactAdded) and not report.last
+
+
+def joined(reports: list[Report]) -> list[Report]:
+    """Neighbouring chunks of one artifact, as one; everything else as it came."""
+    result: list[Report] = []
+    for report in reports:
+        last = result[-1] if result else None
+        if (
+            isinstance(report, ArtifactAdded)
+            and isinstance(last, ArtifactAdded)
+            and report.append
+            and not last.last
+            and report.artifact == last.artifact
+            and report.metadata is UNSET
+        ):
+            parts = merged((*last.parts, *report.parts))
+            result[-1] = msgspec.structs.replace(last, parts=parts, last=report.last)
+        else:
+            result.append(report)
+    return result
+
+
+def closed(reports: list[Report]) -> list[Report]:
+    """The same reports with the last chunk marked as the last, for a turn that ends here."""
+    if reports and isinstance(chunk := reports[-1], ArtifactAdded):
+        return [*reports[:-1], msgspec.structs.replace(chunk, last=True)]
+    return reports

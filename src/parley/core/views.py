@@ -1,0 +1,173 @@
+"""What people and protocols see of a run: its status, what was said, what was made. A fold of its events."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from parley.core.artifacts import Artifact, Part, Parts, merged, text_part
+from parley.core.events import (
+    ArtifactAdded,
+    AuthRequired,
+    Canceled,
+    Completed,
+    Event,
+    Failed,
+    InputReceived,
+    InputRequired,
+    Payload,
+    Progress,
+    Rejected,
+    Replied,
+    TurnEnded,
+)
+from parley.core.runs import Run, State, evolve
+from parley.errors import RunNotFound
+
+
+class Said(Struct, frozen=True):
+    """One message of a run, by whoever said it."""
+
+    role: Literal["user", "agent"]
+    id: str
+    parts: Parts
+    metadata: Raw | UnsetType = UNSET
+    extensions: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
+
+
+class Status(Struct, frozen=True):
+    state: State
+    at: int
+    said: Said | None = None
+
+
+class _Building(Struct):
+    """An artifact while its chunks come in."""
+
+    first: ArtifactAdded
+    chunks: list[Part]
+    complete: bool
+
+
+class View:
+    """Feed it events in order; ask it at any time."""
+
+    def __init__(self) -> None:
+        self._run: Run | None = None
+        self._history: list[Said] = []
+        self._artifacts: dict[str, _Building] = {}
+        self._status = Status(State.SUBMITTED, 0)
+        self.reply: Said | None = None
+        self.has_blobs = False
+        """Whether some part refers to bytes that are kept beside the log."""
+
+    @property
+    def run(self) -> Run:
+        if self._run is None:
+            raise RunNotFound("No event has been seen yet.")
+        return self._run
+
+    @property
+    def status(self) -> Status:
+        return self._status
+
+    @property
+    def history(self) -> list[Said]:
+        """Everything said before the current status message, oldest first."""
+        return self._history
+
+    @property
+    def artifacts(self) -> list[Artifact]:
+        return [_finished(building) for building in self._artifacts.values()]
+
+    def feed(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.apply(event)
+
+    def apply(self, event: Event) -> None:
+        payload = event.payload
+        if payload is None:
+            # Erased: only its place in the chain remains.
+            return
+        before = self._run
+        self._run = evolve(before, event.run, event.seq, event.at, payload)
+        match payload:
+            case InputReceived(message):
+                self._note_blobs(message.parts)
+                self._history.append(
+                    Said(
+                        "user",
+                        message.id,
+                        message.parts,
+                        message.metadata,
+                        message.extensions,
+                        message.references,
+                    )
+                )
+            case ArtifactAdded():
+                self._add(payload)
+            case _:
+                said = spoken(event, payload)
+                if said is not None or before is None or before.state is not self._run.state:
+                    self._set_status(event.at, said)
+                if isinstance(payload, Replied):
+                    self.reply = said
+
+    def _set_status(self, at: int, said: Said | None) -> None:
+        if self._status.said is not None:
+            self._history.append(self._status.said)
+        self._status = Status(self.run.state, at, said)
+
+    def _note_blobs(self, parts: Parts) -> None:
+        self.has_blobs = self.has_blobs or any(part.blob is not None for part in parts)
+
+    def _add(self, event: ArtifactAdded) -> None:
+        self._note_blobs(event.parts)
+        building = self._artifacts.get(event.artifact)
+        if building is None or not event.append:
+            self._artifacts[event.artifact] = _Building(event, list(event.parts), event.last)
+        else:
+            building.chunks.extend(event.parts)
+            building.complete = event.last
+
+
+def view_of(events: Iterable[Event]) -> View:
+    view = View()
+    view.feed(events)
+    return view
+
+
+def _finished(building: _Building) -> Artifact:
+    first = building.first
+    return Artifact(
+        first.artifact,
+        merged(building.chunks),
+        first.name,
+        first.description,
+        first.metadata,
+        building.complete,
+    )
+
+
+def spoken(event: Event, payload: Payload) -> Said | None:
+    """What the agent says with an event. Its id follows from its place, so that every reader sees the same."""
+    parts = _words(payload)
+    if not parts:
+        return None
+    code = {"code": payload.code} if isinstance(payload, Failed | Rejected) else None
+    metadata = Raw(msgspec.json.encode(code)) if code else UNSET
+    return Said("agent", f"{event.run}.{event.seq}", parts, metadata)
+
+
+def _words(payload: Payload) -> Parts:
+    match payload:
+        case Failed(_, reason) | Rejected(_, reason):
+            return (text_part(reason),)
+        case Canceled(reason):
+            return (text_part(reason),) if reason else ()
+        case Progress() | InputRequired() | AuthRequired() | Completed() | Replied() | TurnEnded():
+            return payload.parts
+        case _:
+            return ()

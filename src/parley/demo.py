@@ -1,0 +1,51 @@
+"""Agents to try Parley with. They need no model and no key, and do what they say."""
+
+import asyncio
+
+from parley import ArtifactChunk, Done, NeedInput, Skill, Status, Text, Turn, agent
+
+_WORDS_PAUSE_S = 0.05
+
+
+@agent("echo", skills=[Skill("echo", "Echo", "Says what you said.", ("demo",), ("hello",))])
+async def echo(turn: Turn):
+    """Says what you said."""
+    yield Text(turn.text)
+
+
+@agent(
+    "writer",
+    skills=[
+        Skill(
+            "postcard",
+            "Write a postcard",
+            "Streams a postcard about a place, asks to whom it goes, and hands it over as a file.",
+            ("demo", "streaming", "input-required", "artifact"),
+            ("Lisbon",),
+        )
+    ],
+)
+async def writer(turn: Turn):
+    """Writes a postcard: streams it word by word, asks to whom it goes, hands over a Markdown file."""
+    place = turn.history[0].parts[0].text or "somewhere"
+    if turn.number == 1:
+        yield Status(f"Looking at {place}")
+        for word in f"Greetings from {place}! The light is soft, the trams are late, all is well.".split():
+            yield Text(word + " ")
+            await asyncio.sleep(_WORDS_PAUSE_S)
+        yield NeedInput("To whom does it go?")
+        return
+    draft = next(part.text or "" for artifact in turn.artifacts for part in artifact.parts)
+    card = f"# Postcard\n\nDear {turn.text},\n\n{draft.strip()}\n"
+    yield ArtifactChunk(card, id="postcard", filename="postcard.md", media_type="text/markdown")
+    yield Done(f"The postcard to {turn.text} is ready.")
+
+
+@agent("relay", skills=[Skill("relay", "Relay", "Asks the echo agent and passes its answer on.", ("demo",))])
+async def relay(turn: Turn):
+    """Asks another agent: its run is a child of this one, and is canceled with it."""
+    answer = await turn.ask("echo", turn.text)
+    yield Text(f"echo said: {answer.text}")
+
+
+AGENTS = (echo, writer, relay)

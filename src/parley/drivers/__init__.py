@@ -1,0 +1,1 @@
+"""How agents do their work. Each module implements the engine's Driver port."""

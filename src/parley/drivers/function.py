@@ -1,0 +1,103 @@
+"""A Python function as an agent.
+
+    @agent("echo")
+    async def echo(turn):
+        yield Text(turn.text)
+
+An async generator yields what happens; a coroutine or a plain function returns the answer. A plain function runs
+in a thread, so it may block; it cannot be interrupted there.
+"""
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, cast, get_args
+
+from parley.core.agents import Agent, Limits, Replies, Rescue, Skill
+from parley.core.artifacts import Part
+from parley.core.turns import ArtifactChunk, Content, Output, Reply, Text
+from parley.engine.turns import Turn
+from parley.errors import AgentError
+
+Streaming = Callable[[Turn], AsyncIterator[Output | str]]
+Returning = Callable[[Turn], Awaitable[Any]]
+Blocking = Callable[[Turn], Any]
+Function = Streaming | Returning | Blocking
+
+
+class FunctionDriver:
+    def __init__(self, agent: Agent, function: Function) -> None:
+        self._agent = agent
+        self._function = function
+        self._start = _starter(agent, function)
+
+    @property
+    def agent(self) -> Agent:
+        return self._agent
+
+    def run(self, turn: Turn) -> AsyncGenerator[Output, None]:
+        return self._start(turn)
+
+
+def agent(
+    slug: str,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    version: str = "1.0.0",
+    skills: Sequence[Skill] = (),
+    max_concurrent: int | None = None,
+    max_queued: int | None = None,
+    timeout_s: float | None = None,
+    rescue: Rescue = "restart",
+    replies: Replies = "task",
+) -> Callable[[Function], FunctionDriver]:
+    """Give a function an address. What is left out is taken from its name and docstring."""
+
+    def decorate(function: Function) -> FunctionDriver:
+        about = description or inspect.getdoc(function) or f"The agent {slug}."
+        spec = Agent(
+            slug=slug,
+            name=name or slug.replace("-", " ").replace("_", " ").capitalize(),
+            description=about,
+            version=version,
+            skills=tuple(skills) or (Skill(slug, name or slug, about.split("\n\n")[0], ("general",)),),
+            limits=Limits(max_concurrent, max_queued, timeout_s),
+            rescue=rescue,
+            replies=replies,
+        )
+        return FunctionDriver(spec, function)
+
+    return decorate
+
+
+def _starter(agent: Agent, function: Function) -> Callable[[Turn], AsyncGenerator[Output, None]]:
+    if inspect.isasyncgenfunction(function):
+        return lambda turn: _yielded(function(turn))
+    if inspect.iscoroutinefunction(function):
+        return lambda turn: _returned(agent, function(turn))
+    return lambda turn: _returned(agent, asyncio.to_thread(function, turn))
+
+
+async def _yielded(outputs: AsyncGenerator[Any, None]) -> AsyncGenerator[Output, None]:
+    try:
+        async for output in outputs:
+            yield Text(output) if isinstance(output, str) else output
+    finally:
+        await outputs.aclose()
+
+
+async def _returned(agent: Agent, answer: Awaitable[Any]) -> AsyncGenerator[Output, None]:
+    value = await answer
+    if value is None:
+        return
+    if isinstance(value, get_args(Output)):
+        yield value
+    elif agent.replies == "message":
+        yield Reply(value)
+    elif isinstance(value, str):
+        yield Text(value)
+    elif isinstance(value, bytes | Mapping | Part):
+        yield ArtifactChunk(cast(Content, value))
+    else:
+        raise AgentError(f"The agent returned {type(value).__name__}; return text, bytes, a dict, a Part or an Output.")

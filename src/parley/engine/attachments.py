@@ -1,0 +1,55 @@
+"""Large bytes live beside the log: an event holds a reference, and a reader gets the bytes back."""
+
+from msgspec.structs import replace
+
+from parley.core.artifacts import BlobRef, Part, Parts
+from parley.core.conversations import Message
+from parley.core.events import ArtifactAdded, Event
+from parley.core.runs import Report
+from parley.engine.ports import Blobs
+
+INLINE_BYTES = 32 * 1024
+
+
+class Attachments:
+    def __init__(self, blobs: Blobs, inline_bytes: int = INLINE_BYTES) -> None:
+        self._blobs = blobs
+        self._inline = inline_bytes
+
+    async def stored(self, report: Report) -> Report:
+        if isinstance(report, ArtifactAdded) and self._has_large(report.parts):
+            return replace(report, parts=await self._put(report.parts))
+        return report
+
+    async def stored_message(self, message: Message) -> Message:
+        if self._has_large(message.parts):
+            return replace(message, parts=await self._put(message.parts))
+        return message
+
+    async def loaded(self, parts: Parts) -> Parts:
+        """The parts with their bytes in place."""
+        if all(part.blob is None for part in parts):
+            return parts
+        return tuple([await self._get(part) for part in parts])
+
+    async def loaded_event(self, event: Event) -> Event:
+        payload = event.payload
+        if not isinstance(payload, ArtifactAdded) or all(part.blob is None for part in payload.parts):
+            return event
+        return replace(event, payload=replace(payload, parts=await self.loaded(payload.parts)))
+
+    def _has_large(self, parts: Parts) -> bool:
+        return any(part.raw is not None and len(part.raw) > self._inline for part in parts)
+
+    async def _put(self, parts: Parts) -> Parts:
+        return tuple([await self._put_one(part) for part in parts])
+
+    async def _put_one(self, part: Part) -> Part:
+        if part.raw is None or len(part.raw) <= self._inline:
+            return part
+        return replace(part, raw=None, blob=BlobRef(await self._blobs.put(part.raw), len(part.raw)))
+
+    async def _get(self, part: Part) -> Part:
+        if part.blob is None:
+            return part
+        return replace(part, raw=await self._blobs.get(part.blob.sha256), blob=None)

@@ -1,0 +1,269 @@
+"""The one write path: load, decide, append. Commands of one run pass through its mailbox, in order."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Sequence
+
+from msgspec import Struct
+
+from parley.clock import Clock, now_ms
+from parley.core.events import GENESIS, Event, sealed
+from parley.core.runs import Command, Run, Start, decide, evolve
+from parley.engine.ports import Append, Key, Store, StoredKey
+from parley.errors import KeyReused, KeyTaken, ParleyError, PayloadTooLarge, RunNotFound, VersionConflict
+from parley.ids import RunId
+from parley.telemetry import tell
+
+MAX_PAYLOAD = 1 << 20
+KEY_LIFE_MS = 24 * 3600 * 1000
+MAX_IDLE_BOXES = 10_000
+MAX_TRIES = 50
+
+
+class Outcome(Struct, frozen=True):
+    """What came of a command: the run after it and the events it added (none when it held already)."""
+
+    run: Run
+    events: list[Event]
+    replayed: bool = False
+
+
+class _Entry:
+    """One caller's commands: all of them happen, or none."""
+
+    __slots__ = ("commands", "expected", "future", "key", "outcome", "tries")
+
+    def __init__(
+        self,
+        commands: Sequence[Command],
+        key: Key | None,
+        expected: int | None,
+        future: "asyncio.Future[Outcome]",
+    ) -> None:
+        self.commands = commands
+        self.key = key
+        self.expected = expected
+        self.future = future
+        self.outcome: Outcome | None = None
+        self.tries = 0
+
+    def fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def succeed(self, outcome: Outcome) -> None:
+        if not self.future.done():
+            self.future.set_result(outcome)
+
+
+class _Box:
+    """The mailbox of one run, with its state as last committed."""
+
+    __slots__ = ("busy", "hash", "id", "loaded", "run", "waiting")
+
+    def __init__(self, run_id: RunId, *, fresh: bool) -> None:
+        self.id = run_id
+        self.run: Run | None = None
+        self.hash = GENESIS
+        self.loaded = fresh
+        self.busy = False
+        self.waiting: list[_Entry] = []
+
+
+class Commands:
+    def __init__(
+        self,
+        store: Store,
+        published: Callable[[Run, list[Event]], None],
+        clock: Clock = now_ms,
+        max_payload: int = MAX_PAYLOAD,
+    ) -> None:
+        self._store = store
+        self._published = published
+        self._clock = clock
+        self._max_payload = max_payload
+        self._boxes: OrderedDict[RunId, _Box] = OrderedDict()
+        self._background: set[asyncio.Task[None]] = set()
+
+    def submit(
+        self, run_id: RunId, *commands: Command, key: Key | None = None, expected: int | None = None
+    ) -> "asyncio.Future[Outcome]":
+        """Put commands into the run's mailbox. They are decided together, after all that came before."""
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        box = self._boxes.get(run_id)
+        if box is None:
+            box = self._open(run_id, fresh=isinstance(commands[0], Start))
+        box.waiting.append(_Entry(commands, key, expected, future))
+        if not box.busy:
+            box.busy = True
+            self._advance(box)
+        return future
+
+    async def execute(
+        self, run_id: RunId, *commands: Command, key: Key | None = None, expected: int | None = None
+    ) -> Outcome:
+        """Submit and wait until it is durable. A key that was used before answers with what it led to then."""
+        if key is not None:
+            stored = await self._store.find_key(key.scope, key.name)
+            if stored is not None and stored.at >= self._clock() - KEY_LIFE_MS:
+                return await self._replay(stored, key)
+        try:
+            return await self.submit(run_id, *commands, key=key, expected=expected)
+        except KeyTaken:
+            stored = await self._store.find_key(key.scope, key.name) if key else None
+            if stored is None or key is None:
+                raise
+            return await self._replay(stored, key)
+
+    def known(self, run_id: RunId) -> Run | None:
+        """The run as last committed here, if it is at hand."""
+        box = self._boxes.get(run_id)
+        return box.run if box is not None else None
+
+    async def state(self, run_id: RunId) -> Run:
+        run = self.known(run_id)
+        if run is not None:
+            return run
+        head = await self._store.head(run_id)
+        if head is None:
+            raise RunNotFound("No such run.")
+        return head.run
+
+    async def _replay(self, stored: StoredKey, key: Key) -> Outcome:
+        if stored.digest != key.digest:
+            raise KeyReused("This idempotency key was used with another payload.")
+        run = await self.state(stored.run)
+        return Outcome(run, [], replayed=True)
+
+    def _open(self, run_id: RunId, *, fresh: bool) -> _Box:
+        box = self._boxes[run_id] = _Box(run_id, fresh=fresh)
+        if len(self._boxes) > MAX_IDLE_BOXES:
+            self._evict()
+        return box
+
+    def _evict(self) -> None:
+        """Forget the idle boxes that were opened first; their runs are read again when needed."""
+        idle = [box.id for box in self._boxes.values() if not box.busy]
+        for run_id in idle[: max(1, len(idle) // 10)]:
+            del self._boxes[run_id]
+
+    def _advance(self, box: _Box) -> None:
+        """Take everything that waits and decide it, or rest."""
+        entries, box.waiting = box.waiting, []
+        if not entries:
+            box.busy = False
+            if box.run is None or box.run.ended:
+                self._boxes.pop(box.id, None)
+        elif box.loaded:
+            self._decide(box, entries)
+        else:
+            self._spawn(self._load(box, entries))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _load(self, box: _Box, entries: list[_Entry]) -> None:
+        try:
+            head = await self._store.head(box.id)
+        except Exception as error:  # noqa: BLE001 - whatever the store says reaches the callers
+            for entry in entries:
+                entry.fail(error)
+            return self._advance(box)
+        box.run, box.hash = (head.run, head.hash) if head else (None, GENESIS)
+        box.loaded = True
+        return self._decide(box, entries)
+
+    def _decide(self, box: _Box, entries: list[_Entry]) -> None:
+        run, hash_ = box.run, box.hash
+        events: list[Event] = []
+        decided: list[_Entry] = []
+        for entry in entries:
+            try:
+                after, hash_after, added = self._apply(box.id, run, hash_, entry)
+            except Exception as error:  # noqa: BLE001 - a defect in a rule must reach its caller, not stall the box
+                entry.fail(error)
+                continue
+            entry.outcome = Outcome(after, added)
+            run, hash_ = after, hash_after
+            events += added
+            decided.append(entry)
+        if run is None or not events:
+            self._resolve(decided)
+            return self._advance(box)
+        keys = [entry.key for entry in decided if entry.key is not None]
+        expected = box.run.version if box.run else 0
+        expired = self._clock() - KEY_LIFE_MS if keys else 0
+        future = self._store.append(Append(run, expected, events, keys, expired))
+        future.add_done_callback(lambda done: self._appended(box, decided, run, hash_, events, done))
+        return None
+
+    def _apply(self, run_id: RunId, run: Run | None, hash_: bytes, entry: _Entry) -> tuple[Run, bytes, list[Event]]:
+        if entry.expected is not None and entry.expected != (run.version if run else 0):
+            raise VersionConflict(
+                "The run has changed since it was read.",
+                expected=entry.expected,
+                version=run.version if run else 0,
+            )
+        at = max(self._clock(), run.updated_at if run else 0)
+        added: list[Event] = []
+        for command in entry.commands:
+            for payload in decide(run, command):
+                event = sealed(run_id, (run.version if run else 0) + 1, at, payload, hash_)
+                if event.body is not None and len(event.body) > self._max_payload:
+                    raise PayloadTooLarge(
+                        f"An event of {len(event.body)} bytes is over the limit of {self._max_payload}.",
+                        size=len(event.body), limit=self._max_payload,
+                    )  # fmt: skip
+                run, hash_ = evolve(run, run_id, event.seq, at, payload), event.hash
+                added.append(event)
+        if run is None:
+            raise RunNotFound("No such run.")
+        return run, hash_, added
+
+    def _appended(
+        self,
+        box: _Box,
+        entries: list[_Entry],
+        run: Run,
+        hash_: bytes,
+        events: list[Event],
+        done: "asyncio.Future[None]",
+    ) -> None:
+        error = done.exception() if not done.cancelled() else asyncio.CancelledError()
+        if error is None:
+            box.run, box.hash = run, hash_
+            self._published(run, events)
+            self._resolve(entries)
+            return self._advance(box)
+        box.loaded = False
+        if isinstance(error, VersionConflict | KeyTaken):
+            tell("append.conflict", run=box.id, code=error.code)
+            self._spawn(self._retry(box, entries, error))
+            return None
+        for entry in entries:
+            entry.fail(error)
+        return self._advance(box)
+
+    async def _retry(self, box: _Box, entries: list[_Entry], error: ParleyError) -> None:
+        """A rival was first: those whose key is taken are told so, the others are decided again."""
+        again: list[_Entry] = []
+        for entry in entries:
+            entry.tries += 1
+            if entry.key is not None and isinstance(error, KeyTaken) and await self._is_taken(entry.key):
+                entry.fail(KeyTaken("The idempotency key was used in the meantime."))
+            elif entry.tries >= MAX_TRIES:
+                entry.fail(error)
+            else:
+                again.append(entry)
+        await self._load(box, again)
+
+    async def _is_taken(self, key: Key) -> bool:
+        stored = await self._store.find_key(key.scope, key.name)
+        return stored is not None and stored.at >= self._clock() - KEY_LIFE_MS
+
+    def _resolve(self, entries: list[_Entry]) -> None:
+        for entry in entries:
+            if entry.outcome is not None:
+                entry.succeed(entry.outcome)

@@ -1,0 +1,70 @@
+"""Carries what a turn reports to the log: the first report at once, pieces of text a moment later together."""
+
+import asyncio
+
+from parley.core.runs import Emit, Report, Run
+from parley.core.turns import closed, is_delta, joined
+from parley.engine.commands import Commands, Outcome
+from parley.errors import ParleyError
+from parley.ids import RunId
+
+LINGER_S = 0.020
+MAX_WAITING = 256
+
+
+class Outbox:
+    def __init__(self, commands: Commands, run_id: RunId, epoch: int) -> None:
+        self._commands = commands
+        self._run_id = run_id
+        self._epoch = epoch
+        self._waiting: list[Report] = []
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._flight: asyncio.Future[Outcome] | None = None
+        self._last_flush = 0.0
+
+    async def put(self, report: Report) -> None:
+        """Take a report. Waits only when the log is far behind; raises when the run is no longer ours."""
+        self._check()
+        self._waiting.append(report)
+        if self._timer is None or not is_delta(report):
+            self._schedule(report)
+        if len(self._waiting) >= MAX_WAITING and self._flight is not None:
+            await asyncio.shield(self._flight)
+
+    async def finish(self, *endings: Report) -> Run:
+        """Write everything, the end of the turn with it; the run as it is then."""
+        self._check()
+        self._waiting = [*closed(self._waiting), *endings]
+        return (await self._flush()).run
+
+    def _schedule(self, report: Report) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            self._timer.cancel()
+        pause = self._last_flush + LINGER_S - loop.time() if is_delta(report) else 0.0
+        # `call_soon` and not at once: what the agent yields without a pause goes into the same append.
+        flush = self._flush
+        self._timer = loop.call_later(pause, flush) if pause > 0 else loop.call_soon(flush)
+
+    def _flush(self) -> "asyncio.Future[Outcome]":
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._last_flush = asyncio.get_running_loop().time()
+        reports, self._waiting = joined(self._waiting), []
+        flight = self._commands.submit(self._run_id, *(Emit(self._epoch, report) for report in reports))
+        flight.add_done_callback(_seen)
+        self._flight = flight
+        return flight
+
+    def _check(self) -> None:
+        if self._flight is not None and self._flight.done():
+            error = self._flight.exception()
+            if error is not None:
+                raise error
+
+
+def _seen(flight: "asyncio.Future[Outcome]") -> None:
+    """Mark the error as retrieved: the next call of the outbox raises it."""
+    if not flight.cancelled() and isinstance(flight.exception(), ParleyError):
+        return

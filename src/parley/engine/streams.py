@@ -1,0 +1,180 @@
+"""Follow a run from a cursor: first what is stored, then what happens; no gap, nothing twice."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from types import TracebackType
+
+from parley.core.events import Event
+from parley.core.runs import Run
+from parley.engine.ports import Store
+from parley.errors import CursorBeyondEnd, InvalidCursor, RunNotFound, StaleCursor
+from parley.ids import RunId
+
+PAGE = 256
+MAX_BUFFERED = 1024
+
+
+class Follower:
+    """One reader of one run. It may be as slow as it likes: what it cannot hold it reads again from the store."""
+
+    __slots__ = ("_batches", "_buffered", "_head", "_streams", "_waiter", "cursor", "run_id")
+
+    def __init__(self, streams: "Streams", run_id: RunId, after: int) -> None:
+        self.run_id = run_id
+        self.cursor = after
+        self._streams = streams
+        self._head = 0
+        self._batches: deque[list[Event]] = deque()
+        self._buffered = 0
+        self._waiter: asyncio.Future[None] | None = None
+
+    def offer(self, events: list[Event]) -> None:
+        """Events that were just committed. Called by the streams, never waits."""
+        self._head = max(self._head, events[-1].seq)
+        if self._buffered < MAX_BUFFERED:
+            self._batches.append(events)
+            self._buffered += len(events)
+        self._wake()
+
+    def reach(self, head: int) -> None:
+        """The log is known to be at least this long."""
+        self._head = max(self._head, head)
+        self._wake()
+
+    async def next(self, timeout: float | None = None) -> list[Event]:
+        """The next events, as soon as there are any; an empty list when `timeout` seconds brought none."""
+        while True:
+            if events := self._buffer_next():
+                break
+            if self.cursor < self._head:
+                events = await self._read()
+                break
+            if not await self._wait(timeout):
+                return []
+        self.cursor = events[-1].seq
+        return events
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        while True:
+            for event in await self.next():
+                yield event
+
+    def close(self) -> None:
+        self._streams.leave(self)
+
+    def __enter__(self) -> "Follower":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _buffer_next(self) -> list[Event]:
+        while self._batches:
+            batch = self._batches.popleft()
+            self._buffered -= len(batch)
+            fresh = batch if batch[0].seq > self.cursor else [e for e in batch if e.seq > self.cursor]
+            if fresh and fresh[0].seq == self.cursor + 1:
+                return fresh
+            if fresh:
+                # Something before this was not buffered: the store has it all.
+                self._batches.clear()
+                self._buffered = 0
+        return []
+
+    async def _read(self) -> list[Event]:
+        events = await self._streams.store.read(self.run_id, self.cursor, PAGE)
+        if not events or events[0].seq != self.cursor + 1:
+            raise await self._streams.stale(self.run_id, self.cursor)
+        return events
+
+    async def _wait(self, timeout: float | None) -> bool:
+        """Sleep until something is offered. A bare future and a timer: thousands of readers do this at once."""
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = loop.call_later(timeout, self._expire, waiter) if timeout is not None else None
+        try:
+            await waiter
+        except TimeoutError:
+            return False
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+        return True
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    @staticmethod
+    def _expire(waiter: "asyncio.Future[None]") -> None:
+        if not waiter.done():
+            waiter.set_exception(TimeoutError())
+
+
+class Streams:
+    """Who follows what in this process."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._followers: dict[RunId, set[Follower]] = {}
+
+    def publish(self, run: Run, events: list[Event]) -> None:
+        for follower in self._followers.get(run.id, ()):
+            follower.offer(events)
+
+    def begin(self, run_id: RunId, after: int) -> Follower:
+        """Follow a run whose version is known to be `after` right now, so that nothing need be replayed."""
+        follower = Follower(self, run_id, after)
+        self._followers.setdefault(run_id, set()).add(follower)
+        return follower
+
+    async def follow(self, run_id: RunId, after: int = 0) -> Follower:
+        """Follow from a cursor: the seq of the last event already seen."""
+        if after < 0:
+            raise InvalidCursor("A cursor is zero or the number of an event.", cursor=after)
+        follower = self.begin(run_id, after)
+        try:
+            head = await self.store.head(run_id)
+            if head is None:
+                raise RunNotFound("No such run.")
+            if after > head.run.version:
+                raise CursorBeyondEnd(
+                    f"The log ends at {head.run.version}; there is no event {after}.",
+                    cursor=after, end=head.run.version,
+                )  # fmt: skip
+            if after < head.floor:
+                raise _stale(after, head.floor)
+        except BaseException:
+            follower.close()
+            raise
+        follower.reach(head.run.version)
+        return follower
+
+    async def stale(self, run_id: RunId, cursor: int) -> StaleCursor:
+        head = await self.store.head(run_id)
+        return _stale(cursor, head.floor if head else 0)
+
+    def leave(self, follower: Follower) -> None:
+        followers = self._followers.get(follower.run_id)
+        if followers is not None:
+            followers.discard(follower)
+            if not followers:
+                del self._followers[follower.run_id]
+
+
+def _stale(cursor: int, floor: int) -> StaleCursor:
+    return StaleCursor(f"Events up to {floor} are no longer kept.", cursor=cursor, floor=floor)
+
+
+async def read_all(store: Store, run_id: RunId, after: int = 0) -> list[Event]:
+    """Every event of a run that is still kept, after a cursor."""
+    events: list[Event] = []
+    while page := await store.read(run_id, events[-1].seq if events else after, PAGE):
+        events += page
+        if len(page) < PAGE:
+            break
+    return events

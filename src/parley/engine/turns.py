@@ -1,0 +1,93 @@
+"""One turn of a run, as its agent sees it."""
+
+from collections.abc import Awaitable, Callable
+
+from parley.core.access import Principal
+from parley.core.artifacts import Artifact, text_of
+from parley.core.runs import Run
+from parley.core.views import Said, View
+from parley.ids import ConversationId, RunId
+
+Ask = Callable[[str, str], Awaitable[View]]
+
+
+class Answer:
+    """What another agent made of a question."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    @property
+    def state(self) -> str:
+        return self._view.status.state.value
+
+    @property
+    def text(self) -> str:
+        """Its artifacts' text, or what it said last."""
+        made = "".join(text_of(artifact.parts) for artifact in self.artifacts)
+        said = self._view.status.said
+        return made or (text_of(said.parts) if said else "")
+
+    @property
+    def artifacts(self) -> list[Artifact]:
+        return self._view.artifacts
+
+
+class Turn:
+    """The new input, everything before it, and a way to ask other agents."""
+
+    def __init__(self, run: Run, principal: Principal, view: View, ask: Ask) -> None:
+        self._run = run
+        self._view = view
+        self._ask = ask
+        self.principal = principal
+        self.inputs: list[Said] = _inputs(view)[run.read_before :]
+
+    @property
+    def run_id(self) -> RunId:
+        return self._run.id
+
+    @property
+    def conversation(self) -> ConversationId:
+        return self._run.conversation
+
+    @property
+    def number(self) -> int:
+        """1 for the first turn of the run."""
+        return self._run.turns
+
+    @property
+    def attempt(self) -> int:
+        """0, or how often this turn was broken off and taken up again."""
+        return self._run.rescues
+
+    @property
+    def epoch(self) -> int:
+        return self._run.epoch
+
+    @property
+    def message(self) -> Said:
+        """The newest input."""
+        return self.inputs[-1]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(text_of(said.parts) for said in self.inputs)
+
+    @property
+    def history(self) -> list[Said]:
+        """Everything said in this run so far, the new input included."""
+        said = self._view.status.said
+        return [*self._view.history, *([said] if said else [])]
+
+    @property
+    def artifacts(self) -> list[Artifact]:
+        return self._view.artifacts
+
+    async def ask(self, agent: str, text: str) -> Answer:
+        """Ask another agent and wait. A turn that is taken up again finds the same answer and starts no second run."""
+        return Answer(await self._ask(agent, text))
+
+
+def _inputs(view: View) -> list[Said]:
+    return [said for said in view.history if said.role == "user"]

@@ -1,0 +1,149 @@
+"""One tree of errors. Each has a stable code, and a sentence its reader can act on.
+
+Faces map `code` to their wire; the message is safe to show to a client.
+"""
+
+
+class ParleyError(Exception):
+    """Base of everything Parley refuses on purpose."""
+
+    code = "internal"
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+
+class Invalid(ParleyError):
+    """The request cannot be understood as it is."""
+
+    code = "invalid_input"
+
+
+class InvalidJson(Invalid):
+    code = "invalid_json"
+
+
+class InvalidCursor(Invalid):
+    """A cursor that is not a whole number of zero or more."""
+
+    code = "invalid_cursor"
+
+
+class CursorBeyondEnd(Invalid):
+    """A cursor after the last event: it belongs to another run or another log."""
+
+    code = "cursor_beyond_end"
+
+
+class StaleCursor(ParleyError):
+    """The events after this cursor are no longer kept; `details['floor']` says from where they are."""
+
+    code = "stale_cursor"
+
+
+class PayloadTooLarge(Invalid):
+    code = "payload_too_large"
+
+
+class NotFound(ParleyError):
+    code = "not_found"
+
+
+class RunNotFound(NotFound):
+    code = "run_not_found"
+
+
+class AgentNotFound(NotFound):
+    code = "agent_not_found"
+
+
+class Conflict(ParleyError):
+    code = "conflict"
+
+
+class VersionConflict(Conflict):
+    """Somebody else appended first: reload, decide again."""
+
+    code = "version_conflict"
+
+
+class KeyTaken(Conflict):
+    """The idempotency key was stored by a rival append in the meantime."""
+
+    code = "idempotency_key_taken"
+
+
+class KeyReused(Conflict):
+    """Same idempotency key, other payload."""
+
+    code = "idempotency_key_reused"
+
+
+class ConversationMismatch(Invalid):
+    code = "conversation_mismatch"
+
+
+class Unsupported(ParleyError):
+    """Understood, but not possible here or now."""
+
+    code = "unsupported"
+
+
+class UnknownMethod(Invalid):
+    code = "unknown_method"
+
+
+class VersionNotSupported(Invalid):
+    code = "version_not_supported"
+
+
+class RunEnded(Conflict):
+    """A terminal run takes no input."""
+
+    code = "run_ended"
+
+
+class NotCancelable(RunEnded):
+    code = "run_not_cancelable"
+
+
+class LateResult(Conflict):
+    """An executor reports to a run that has ended; the result is dropped and counted."""
+
+    code = "late_result"
+
+
+class LeaseLost(Conflict):
+    """The executor's epoch is not the run's: another one has taken over."""
+
+    code = "lease_lost"
+
+
+class NotReady(Conflict):
+    """There is nothing to begin: no unread input, or a turn is under way."""
+
+    code = "not_ready"
+
+
+class BrokenChain(ParleyError):
+    """A stored event does not match the hash that was recorded for it."""
+
+    code = "broken_chain"
+
+
+class StoreUnavailable(ParleyError):
+    """The store refused the write (closed, full, read-only); nothing of it was kept."""
+
+    code = "store_unavailable"
+
+
+class ConfigurationError(ParleyError):
+    code = "configuration"
+
+
+class AgentError(ParleyError):
+    """Raised by an agent's author: the message is meant for the one who asked."""
+
+    code = "agent_error"

@@ -1,0 +1,105 @@
+"""What every HTTP face shares: reading a body within its limit, answering with JSON, and what to do with a crash."""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from parley.errors import InvalidJson, PayloadTooLarge
+from parley.telemetry import tell
+
+MAX_BODY = 10 * 1024 * 1024
+
+Headers = list[tuple[bytes, bytes]]
+Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ClientGone(Exception):
+    """The peer closed the connection before its request was complete; nobody is left to answer."""
+
+
+class Endpoint:
+    """A plain ASGI function as something Starlette's router takes as an application."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._handler(scope, receive, send)
+
+
+class Shielded:
+    """The outermost layer: a defect is told to the operator, and the client learns only that there was one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            return await self._app(scope, receive, watched)
+        except ClientGone:
+            return None
+        except Exception as error:  # noqa: BLE001 - the last line of defence
+            tell("http.crashed", path=scope["path"], error=error)
+            if not begun:
+                await answer(send, 500, {"error": {"code": "internal", "message": "Internal error."}})
+        return None
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    for key, value in scope["headers"]:
+        if key == name:
+            return value.decode("latin-1").strip()
+    return None
+
+
+async def read_body(receive: Receive, limit: int = MAX_BODY) -> bytes:
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        body += message.get("body", b"")
+        if len(body) > limit:
+            raise PayloadTooLarge(f"The request is over the limit of {limit} bytes.", limit=limit)
+        if not message.get("more_body", False):
+            return body
+
+
+def check_text(body: bytes) -> None:
+    """JSON is UTF-8; the parser does not look into values it only passes on."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidJson("The request is not UTF-8.", position=error.start) from None
+
+
+async def answer(
+    send: Send,
+    status: int,
+    content: object,
+    headers: Headers | None = None,
+    media: bytes = b"application/json",
+) -> None:
+    body = content if isinstance(content, bytes) else _encode(content)
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [
+                (b"content-type", media), (b"content-length", b"%d" % len(body)), *(headers or ()),
+            ],
+        }
+    )  # fmt: skip
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,78 @@
+"""What an operator may set: in `parley.toml`, by `PARLEY_…` in the environment, or on the command line.
+
+A value that nobody set is kept apart from one that was set to its default; `origins` tells which is which.
+"""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from parley.errors import ConfigurationError
+
+PREFIX = "PARLEY_"
+FILE = "parley.toml"
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix=PREFIX, toml_file=FILE, extra="forbid")
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8200, ge=0, le=65535, description="Port for HTTP; 0 takes a free one.")
+    public_url: str | None = Field(None, description="The address that cards and links show, if it differs.")
+    data_dir: Path = Field(Path(".parley"), description="Where the database, the blobs and the keys live.")
+    store: Literal["sqlite", "memory"] = Field("sqlite", description="Where logs are kept; memory forgets at exit.")
+    blobs: str | None = Field(None, description="Where large bytes are kept: a directory or a URL (s3://…).")
+    default_agent: str | None = Field(None, description="The agent behind `/`; the first one if unset.")
+    agents: list[str] = Field([], description="Python files or modules with @agent functions.")
+    max_body_bytes: int = Field(10 * 1024 * 1024, gt=0, description="Largest request.")
+    max_payload_bytes: int = Field(1024 * 1024, gt=0, description="Largest event in a log.")
+    cancel_grace_s: float = Field(5.0, ge=0, description="How long an agent may take to stop when canceled.")
+    log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def load(**given: Any) -> Settings:
+    """Read the settings; `given` are those of the command line, None where it said nothing."""
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(step) for step in first["loc"])
+        raise ConfigurationError(f"Setting {name}: {first['msg']}", field=name) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{FILE}: {error}") from None
+
+
+def origins(settings: Settings) -> dict[str, str]:
+    """Where each value came from: argument, environment, parley.toml, or default (nobody set it)."""
+    in_file = tomllib.loads(Path(FILE).read_text("utf-8")) if Path(FILE).is_file() else {}
+    in_environment = {name.upper() for name in os.environ}
+
+    def origin(name: str) -> str:
+        if name not in settings.model_fields_set:
+            return "default"
+        if (PREFIX + name).upper() in in_environment:
+            return "environment"
+        return FILE if name in in_file else "argument"
+
+    return {name: origin(name) for name in Settings.model_fields}

@@ -1,0 +1,55 @@
+"""Ordered SQL files bring a database up to date: `pre` before the code that needs them runs, `post` after the
+last process of the older code has gone."""
+
+import re
+import sqlite3
+from importlib.resources import files
+from typing import Literal
+
+from msgspec import Struct
+
+from parley.errors import ConfigurationError
+
+Phase = Literal["pre", "post"]
+
+_NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.(pre|post)\.sql")
+
+
+class Migration(Struct, frozen=True, order=True):
+    number: int
+    phase: str
+    name: str
+    sql: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.number:04d}_{self.name}.{self.phase}"
+
+
+def migrations(dialect: str) -> list[Migration]:
+    found: list[Migration] = []
+    for file in (files("parley.stores") / "migrations" / dialect).iterdir():
+        if match := _NAME.fullmatch(file.name):
+            number, name, phase = match.groups()
+            found.append(Migration(int(number), phase, name, file.read_text("utf-8")))
+    return sorted(found, key=lambda one: (one.number, one.phase != "pre"))
+
+
+def migrate_sqlite(connection: sqlite3.Connection, phases: tuple[Phase, ...] = ("pre", "post")) -> list[str]:
+    """Apply what is missing, each file in a transaction of its own; the ids of what was applied."""
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS migrations (id TEXT PRIMARY KEY, at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)"
+    )
+    known = migrations("sqlite")
+    done = {str(row[0]) for row in connection.execute("SELECT id FROM migrations")}
+    if newer := sorted(done - {one.id for one in known}):
+        raise ConfigurationError(f"The database was written by a newer Parley (it has {newer[-1]}).")
+    applied: list[str] = []
+    for one in known:
+        if one.id not in done and one.phase in phases:
+            quoted = one.id.replace("'", "''")
+            connection.executescript(
+                f"BEGIN IMMEDIATE;\n{one.sql}\nINSERT INTO migrations (id) VALUES ('{quoted}');\nCOMMIT;"
+            )
+            applied.append(one.id)
+    return applied

@@ -1,0 +1,309 @@
+"""The log in one SQLite file: a writer thread that commits everything waiting in one transaction, and readers.
+
+WAL with `synchronous=FULL`: what was acknowledged is on disk as far as the operating system can tell.
+One process per data directory, held by a lock file.
+"""
+
+import asyncio
+import fcntl
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from parley.core.events import Event, restored
+from parley.core.runs import Run
+from parley.engine.ports import Append, Head, StoredKey
+from parley.errors import ConfigurationError, KeyTaken, ParleyError, StoreUnavailable, VersionConflict
+from parley.ids import RunId
+from parley.stores.schema import migrate_sqlite
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+Waiting = tuple[Append, "asyncio.Future[None]"]
+Settled = tuple["asyncio.Future[None]", ParleyError | None]
+
+MAX_BATCH = 512
+FILE = "parley.db"
+
+_INSERT_RUN = """
+INSERT OR IGNORE INTO runs
+  (run_id, version, hash, agent, principal, conversation, state, ended, created_at, updated_at, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_UPDATE_RUN = """
+UPDATE runs SET version = ?, hash = ?, state = ?, ended = ?, updated_at = ?, body = ?
+WHERE run_id = ? AND version = ?"""
+_INSERT_EVENT = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES (?, ?, ?, ?, ?, ?)"
+_INSERT_KEY = """
+INSERT INTO keys (scope, name, run_id, version, digest, at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (scope, name) DO UPDATE
+  SET run_id = excluded.run_id, version = excluded.version, digest = excluded.digest, at = excluded.at
+  WHERE keys.at < ?"""
+
+_encode_run = msgspec.msgpack.Encoder().encode
+_decode_run = msgspec.msgpack.Decoder(Run).decode
+
+
+class _Rival(Exception):
+    """Some append of the batch met a conflict; which one is found out singly."""
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    return connection
+
+
+class SqliteReader:
+    """Reads a database, also one that a server is writing to. Make it inside a running event loop."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._loop = asyncio.get_running_loop()
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._readers = ThreadPoolExecutor(2, thread_name_prefix="parley-read")
+        self._closed = False
+
+    async def head(self, run: RunId) -> Head | None:
+        row = await self._one("SELECT body, hash, floor, floor_hash FROM runs WHERE run_id = ?", run)
+        return Head(_decode_run(row[0]), row[1], row[2], row[3]) if row else None
+
+    async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
+        rows = await self._all(
+            "SELECT seq, at, type, payload, digest, hash FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?",
+            run, after, limit,
+        )  # fmt: skip
+        return [restored(run, *row) for row in rows]
+
+    async def find_key(self, scope: str, name: str) -> StoredKey | None:
+        row = await self._one("SELECT run_id, version, digest, at FROM keys WHERE scope = ? AND name = ?", scope, name)
+        return StoredKey(*row) if row else None
+
+    async def unfinished(self) -> list[Run]:
+        rows = await self._all("SELECT body FROM runs WHERE ended = 0 ORDER BY created_at, run_id")
+        return [_decode_run(row[0]) for row in rows]
+
+    async def run_ids(self, after: str, limit: int) -> list[RunId]:
+        rows = await self._all("SELECT run_id FROM runs WHERE run_id > ? ORDER BY run_id LIMIT ?", after, limit)
+        return [RunId(row[0]) for row in rows]
+
+    async def close(self) -> None:
+        self._closed = True
+        self._readers.shutdown(wait=True)
+        for connection in self._connections:
+            connection.close()
+
+    async def _one(self, sql: str, *parameters: object) -> Row | None:
+        return await self._call(lambda connection: connection.execute(sql, parameters).fetchone())
+
+    async def _all(self, sql: str, *parameters: object) -> list[Row]:
+        return await self._call(lambda connection: connection.execute(sql, parameters).fetchall())
+
+    async def _call(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+        try:
+            return await self._loop.run_in_executor(self._readers, lambda: work(self._connection()))
+        except sqlite3.Error as error:
+            raise StoreUnavailable("The store could not be read.") from error
+
+    def _connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = connect(self._path)
+            self._connections.append(connection)
+        return connection
+
+
+class SqliteStore(SqliteReader):
+    """The one writer of a data directory."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        super().__init__(directory / FILE)
+        self._lock = _lock(directory / "parley.lock")
+        self._queue: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
+        self._writing = connect(self._path)
+        migrate_sqlite(self._writing)
+        self._writer = threading.Thread(target=self._write, name="parley-write", daemon=True)
+        self._writer.start()
+
+    def append(self, append: Append) -> "asyncio.Future[None]":
+        future = self._loop.create_future()
+        if self._closed:
+            future.set_exception(StoreUnavailable("The store is closed."))
+        else:
+            self._queue.put((append, future))
+        return future
+
+    async def trim(self, run: RunId, floor: int) -> None:
+        await self._call(lambda connection: _trim(connection, run, floor))
+
+    async def close(self) -> None:
+        """Everything that was handed in is committed first."""
+        if self._closed:
+            return
+        self._queue.put(None)
+        await asyncio.to_thread(self._writer.join)
+        await super().close()
+        self._writing.close()
+        os.close(self._lock)
+
+    def _write(self) -> None:
+        """The writer thread: take all that waits, commit it together, answer."""
+        while batch := self._take():
+            try:
+                settled: list[Settled] = self._commit(batch)
+            except sqlite3.Error as error:
+                reason = StoreUnavailable("The store refused the write; nothing of it was kept.")
+                reason.__cause__ = error
+                settled = [(future, reason) for _, future in batch]
+            self._loop.call_soon_threadsafe(_answer, settled)
+
+    def _take(self) -> list[Waiting]:
+        """Everything that waits, at least one; empty when the store is closing."""
+        batch: list[Waiting] = []
+        waiting = self._queue.get()
+        while waiting is not None:
+            batch.append(waiting)
+            if len(batch) >= MAX_BATCH or self._queue.empty():
+                return batch
+            waiting = self._queue.get_nowait()
+        if batch:
+            self._queue.put(None)
+        return batch
+
+    def _commit(self, batch: list[Waiting]) -> list[Settled]:
+        try:
+            with _transaction(self._writing):
+                _write_all(self._writing, [append for append, _ in batch])
+        except _Rival:
+            with _transaction(self._writing):
+                return [(future, _write_singly(self._writing, append)) for append, future in batch]
+        return [(future, None) for _, future in batch]
+
+
+class _transaction:  # noqa: N801 - reads as a statement
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            try:
+                self._connection.execute("COMMIT")
+            except sqlite3.Error:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+        elif self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+
+def _write_all(connection: sqlite3.Connection, appends: list[Append]) -> None:
+    """Write a batch with one statement of each kind. Each run occurs once: its mailbox has one append under way."""
+    new = [_new_row(append) for append in appends if append.expected == 0]
+    known = [_known_row(append) for append in appends if append.expected > 0]
+    keys = [row for append in appends if append.keys for row in _key_rows(append)]
+    _expect_all(connection, _INSERT_RUN, new)
+    _expect_all(connection, _UPDATE_RUN, known)
+    _expect_all(connection, _INSERT_KEY, keys)
+    connection.executemany(_INSERT_EVENT, [_event_row(event) for append in appends for event in append.events])
+
+
+def _expect_all(connection: sqlite3.Connection, sql: str, rows: list[Row]) -> None:
+    if rows and connection.executemany(sql, rows).rowcount != len(rows):
+        raise _Rival
+
+
+def _write_singly(connection: sqlite3.Connection, append: Append) -> ParleyError | None:
+    connection.execute("SAVEPOINT one")
+    try:
+        _write_all(connection, [append])
+    except _Rival:
+        connection.execute("ROLLBACK TO one")
+        row = connection.execute("SELECT version FROM runs WHERE run_id = ?", (append.run.id,)).fetchone()
+        if (row[0] if row else 0) != append.expected:
+            return VersionConflict("The run has changed since it was read.")
+        return KeyTaken("The idempotency key was used before.")
+    finally:
+        connection.execute("RELEASE one")
+    return None
+
+
+def _new_row(append: Append) -> Row:
+    run = append.run
+    return (
+        run.id, run.version, append.hash, run.agent, run.principal, run.conversation,
+        run.state.value, run.ended, run.created_at, run.updated_at, _encode_run(run),
+    )  # fmt: skip
+
+
+def _known_row(append: Append) -> Row:
+    run = append.run
+    return (
+        run.version, append.hash, run.state.value, run.ended, run.updated_at, _encode_run(run),
+        run.id, append.expected,
+    )  # fmt: skip
+
+
+def _key_rows(append: Append) -> Iterable[Row]:
+    run = append.run
+    for key in append.keys:
+        yield (
+            key.scope,
+            key.name,
+            run.id,
+            run.version,
+            key.digest,
+            run.updated_at,
+            append.keys_expired_before,
+        )
+
+
+def _event_row(event: Event) -> Row:
+    return (event.run, event.seq, event.at, event.type, event.body, event.hash)
+
+
+def _trim(connection: sqlite3.Connection, run: RunId, floor: int) -> None:
+    with _transaction(connection):
+        row = connection.execute(
+            "SELECT seq, hash FROM events WHERE run_id = ? AND seq <= ? ORDER BY seq DESC LIMIT 1",
+            (run, floor),
+        ).fetchone()
+        if row is not None:
+            connection.execute("UPDATE runs SET floor = ?, floor_hash = ? WHERE run_id = ?", (*row, run))
+            connection.execute("DELETE FROM events WHERE run_id = ? AND seq <= ?", (run, floor))
+
+
+def _answer(settled: list[Settled]) -> None:
+    for future, error in settled:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+
+def _lock(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise ConfigurationError(
+            f"Another process uses the data directory {path.parent}; SQLite serves one process at a time."
+        ) from None
+    return descriptor

@@ -1,0 +1,42 @@
+"""Log lines, by structlog."""
+
+import logging
+import sys
+from typing import Any, Literal
+
+import structlog
+
+from parley.telemetry import attach
+
+_WARNINGS = frozenset({"turn.stuck", "turn.broken", "agent.raised", "http.crashed", "stream.broken"})
+_QUIET = frozenset({"turn.not_needed", "append.conflict"})
+
+
+def configure(format_: Literal["console", "json"], level: str) -> None:
+    """Send everything that is told to standard error, one line each."""
+    renderer = structlog.processors.JSONRenderer() if format_ == "json" else structlog.dev.ConsoleRenderer()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    attach(_log)
+
+
+def _log(name: str, fields: dict[str, Any]) -> None:
+    logger: Any = structlog.get_logger()
+    error = fields.get("error")
+    if isinstance(error, BaseException):
+        fields = {**fields, "error": type(error).__name__, "exc_info": error}
+    if name in _WARNINGS:
+        logger.warning(name, **fields)
+    elif name in _QUIET:
+        logger.debug(name, **fields)
+    else:
+        logger.info(name, **fields)
