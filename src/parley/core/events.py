@@ -192,7 +192,10 @@ def restored(
     """An entry as a store returns it; the digest is stored only where the body was erased."""
     if body is None:
         return Event(run, seq, at, None, None, digest or b"", hash_, type_)
-    return Event(run, seq, at, decode(body), body, hashlib.sha256(body).digest(), hash_, type_)
+    try:
+        return Event(run, seq, at, decode(body), body, hashlib.sha256(body).digest(), hash_, type_)
+    except (msgspec.MsgspecError, TypeError) as error:
+        raise BrokenChain(f"The payload of event {seq} cannot be read.", run=run, seq=seq) from error
 
 
 def verify(events: Iterable[Event], floor: int = 0, floor_hash: bytes = GENESIS) -> tuple[int, bytes]:

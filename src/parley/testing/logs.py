@@ -1,0 +1,42 @@
+"""Make pieces of a log by hand."""
+
+from parley.core.artifacts import text_part
+from parley.core.conversations import Message
+from parley.core.events import GENESIS, Event, InputReceived, Payload, Progress, Submitted, sealed
+from parley.core.runs import Run, evolve
+from parley.engine.ports import Append, Key
+from parley.ids import ConversationId, RunId, new_run_id
+
+WORDS = (text_part("words"),)
+
+
+class LogWriter:
+    """Makes the appends of one run, one after another, as the engine would."""
+
+    def __init__(self, run_id: RunId | None = None, principal: str = "local", at: int = 1000) -> None:
+        self.run_id = run_id or new_run_id()
+        self.run: Run | None = None
+        self.events: list[Event] = []
+        self._principal = principal
+        self._at = at
+
+    def start(self, *keys: Key) -> Append:
+        submitted = Submitted("agent", ConversationId("conversation"), self._principal)
+        return self.append(submitted, InputReceived(Message("m", WORDS)), keys=keys)
+
+    def append(self, *payloads: Payload, keys: tuple[Key, ...] = (), expired_before: int = 0) -> Append:
+        expected = self.run.version if self.run else 0
+        added = [self._next(payload) for payload in payloads]
+        assert self.run is not None
+        return Append(self.run, expected, added, list(keys), expired_before)
+
+    def progress(self, count: int = 1, text: str = "words") -> Append:
+        return self.append(*[Progress((text_part(text),)) for _ in range(count)])
+
+    def _next(self, payload: Payload) -> Event:
+        self._at += 1
+        previous = self.events[-1].hash if self.events else GENESIS
+        event = sealed(self.run_id, len(self.events) + 1, self._at, payload, previous)
+        self.run = evolve(self.run, self.run_id, event.seq, event.at, payload)
+        self.events.append(event)
+        return event

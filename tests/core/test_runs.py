@@ -1,0 +1,250 @@
+"""The rules of a run, one by one, on values."""
+
+import pytest
+
+from parley.core.artifacts import text_part
+from parley.core.conversations import Message
+from parley.core.events import (
+    ArtifactAdded,
+    AuthRequired,
+    Canceled,
+    CancelRequested,
+    ChildStarted,
+    Completed,
+    Failed,
+    InputReceived,
+    InputRequired,
+    Payload,
+    Progress,
+    Rejected,
+    Rescued,
+    Started,
+    Submitted,
+    TurnEnded,
+)
+from parley.core.runs import (
+    MAX_RESCUES,
+    Adopt,
+    Begin,
+    Cancel,
+    Command,
+    Emit,
+    Give,
+    Recover,
+    Report,
+    Run,
+    Start,
+    State,
+    decide,
+    evolve,
+)
+from parley.errors import LateResult, LeaseLost, NotCancelable, NotReady, RunEnded, RunNotFound, VersionConflict
+from parley.ids import ConversationId, RunId
+
+RUN = RunId("run-1")
+WORDS = (text_part("words"),)
+MESSAGE = Message("m1", WORDS)
+START = Start("echo", ConversationId("c1"), "local", MESSAGE)
+ENDINGS: list[Report] = [Completed(), Failed("broken", "It broke."), Canceled(), Rejected("no", "No.")]
+
+
+def play(*commands: Command, at: int = 1000, step: int = 0) -> Run:
+    """The run that some commands lead to."""
+    run: Run | None = None
+    for command in commands:
+        for event in decide(run, command):
+            run = evolve(run, RUN, (run.version if run else 0) + 1, at, event)
+            at += step
+    assert run is not None
+    return run
+
+
+def working() -> Run:
+    return play(START, Begin("here"))
+
+
+def test_a_start_is_submitted_with_its_input() -> None:
+    assert decide(None, START) == [Submitted("echo", ConversationId("c1"), "local"), InputReceived(MESSAGE)]
+    run = play(START)
+    assert (run.state, run.version, run.inputs, run.ready) == (State.SUBMITTED, 2, 1, True)
+
+
+def test_a_start_with_a_free_slot_begins_in_the_same_step() -> None:
+    start = Start("echo", ConversationId("c1"), "local", MESSAGE, begin=Begin("here"))
+    assert [type(event) for event in decide(None, start)] == [Submitted, InputReceived, Started]
+    assert play(start).state is State.WORKING
+
+
+def test_a_start_over_the_limit_is_rejected_and_says_so() -> None:
+    start = Start("echo", ConversationId("c1"), "local", MESSAGE, reject=Rejected("queue_full", "Later."))
+    run = play(start)
+    assert run.state is State.REJECTED
+    assert run.inputs == 1
+
+
+def test_a_run_cannot_be_started_twice() -> None:
+    with pytest.raises(VersionConflict):
+        decide(play(START), START)
+
+
+@pytest.mark.parametrize("command", [Give(MESSAGE), Begin(), Cancel("local"), Recover("restart"), Emit(1, Completed())])
+def test_nothing_can_be_done_to_a_run_that_does_not_exist(command: Command) -> None:
+    with pytest.raises(RunNotFound):
+        decide(None, command)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_terminal_run_absorbs_everything(ending: Report) -> None:
+    run = play(START, Begin(), Emit(1, ending))
+    assert run.ended
+    with pytest.raises(RunEnded):
+        decide(run, Give(MESSAGE))
+    with pytest.raises(NotCancelable):
+        decide(run, Cancel("local"))
+    with pytest.raises(NotReady):
+        decide(run, Begin())
+    for late in (*ENDINGS, Progress(WORDS), ArtifactAdded("a", WORDS), InputRequired(WORDS)):
+        with pytest.raises(LateResult):
+            decide(run, Emit(1, late))
+    assert decide(run, Recover("restart")) == []
+
+
+def test_a_late_result_cannot_reopen_a_canceled_run() -> None:
+    run = play(START, Begin(), Cancel("local"), Emit(1, Canceled()))
+    assert run.state is State.CANCELED
+    with pytest.raises(LateResult):
+        decide(run, Emit(1, Completed(WORDS)))
+
+
+@pytest.mark.parametrize("ending", [*ENDINGS, InputRequired(WORDS), AuthRequired(WORDS)])
+def test_once_a_cancel_is_on_record_every_end_of_the_turn_is_canceled(ending: Report) -> None:
+    run = play(START, Begin(), Cancel("local"))
+    assert (run.state, run.cancel_requested) == (State.WORKING, True)
+    assert [type(event) for event in decide(run, Emit(1, ending))] == [Canceled]
+
+
+def test_a_canceled_run_still_shows_what_was_made_before_it_stopped() -> None:
+    run = play(START, Begin(), Cancel("local"))
+    chunk = ArtifactAdded("a", WORDS)
+    assert decide(run, Emit(1, chunk)) == [chunk]
+
+
+@pytest.mark.parametrize("before", [(START,), (START, Begin(), Emit(1, InputRequired(WORDS)))])
+def test_a_run_that_nobody_works_on_is_canceled_at_once(before: tuple[Command, ...]) -> None:
+    events = decide(play(*before), Cancel("local", "Changed my mind."))
+    assert events == [CancelRequested("local", "Changed my mind."), Canceled("Changed my mind.")]
+
+
+def test_a_second_cancel_adds_nothing() -> None:
+    assert decide(play(START, Begin(), Cancel("local")), Cancel("local")) == []
+
+
+def test_an_answer_to_a_question_makes_the_run_ready_again() -> None:
+    run = play(START, Begin(), Emit(1, InputRequired(WORDS)), Give(MESSAGE))
+    assert (run.state, run.ready, run.inputs, run.read) == (State.SUBMITTED, True, 2, 1)
+    run = play(START, Begin(), Emit(1, InputRequired(WORDS)), Give(MESSAGE, begin=Begin()))
+    assert (run.state, run.epoch, run.turns) == (State.WORKING, 2, 2)
+
+
+def test_an_input_while_working_is_kept_for_the_next_turn() -> None:
+    run = play(START, Begin(), Give(MESSAGE, begin=Begin()))
+    assert (run.state, run.epoch, run.inputs, run.read) == (State.WORKING, 1, 2, 1)
+
+
+@pytest.mark.parametrize("ending", [Completed(WORDS), InputRequired(WORDS), AuthRequired(WORDS)])
+def test_an_acknowledged_input_is_never_lost(ending: Report) -> None:
+    run = play(START, Begin(), Give(MESSAGE))
+    assert decide(run, Emit(1, ending)) == [TurnEnded(WORDS)]
+    run = play(START, Begin(), Give(MESSAGE), Emit(1, ending))
+    assert run.ready
+
+
+def test_a_failure_ends_the_run_whatever_is_unread() -> None:
+    assert play(START, Begin(), Give(MESSAGE), Emit(1, Failed("broken", "It broke."))).state is State.FAILED
+
+
+def test_an_input_to_a_run_that_is_being_canceled_is_refused() -> None:
+    with pytest.raises(RunEnded):
+        decide(play(START, Begin(), Cancel("local")), Give(MESSAGE))
+
+
+def test_only_the_executor_of_the_current_epoch_is_heard() -> None:
+    run = play(START, Begin(), Recover("restart"), Begin())
+    assert run.epoch == 3
+    for epoch in (0, 1, 2, 4):
+        with pytest.raises(LeaseLost):
+            decide(run, Emit(epoch, Completed()))
+    assert decide(run, Emit(3, Completed())) == [Completed()]
+
+
+def test_nobody_is_heard_while_the_run_waits() -> None:
+    with pytest.raises(LeaseLost):
+        decide(play(START, Begin(), Emit(1, InputRequired(WORDS))), Emit(1, Completed()))
+
+
+def test_a_turn_begins_once() -> None:
+    with pytest.raises(NotReady):
+        decide(working(), Begin())
+
+
+def test_a_rescued_turn_reads_its_input_again_under_a_new_epoch() -> None:
+    run = play(START, Begin(), Recover("restart"))
+    assert decide(working(), Recover("restart")) == [Rescued(2, 1, "restart")]
+    assert (run.ready, run.read, run.rescues) == (True, 0, 1)
+    again = play(START, Begin(), Recover("restart"), Begin())
+    assert (again.turns, again.read_before) == (1, 0)
+
+
+def test_rescue_gives_up_after_three_times() -> None:
+    commands: list[Command] = [START]
+    for _ in range(MAX_RESCUES):
+        commands += [Begin(), Recover("restart")]
+    run = play(*commands, Begin())
+    (event,) = decide(run, Recover("restart"))
+    assert isinstance(event, Failed)
+    assert event.code == "rescue_exhausted"
+
+
+def test_an_orderly_stop_is_not_counted_as_a_failure() -> None:
+    commands: list[Command] = [START]
+    for _ in range(MAX_RESCUES + 5):
+        commands += [Begin(), Recover("resume", orderly=True)]
+    run = play(*commands)
+    assert (run.ready, run.rescues, run.turns) == (True, 0, 1)
+
+
+def test_an_agent_that_declares_so_fails_with_the_reason() -> None:
+    assert decide(working(), Recover("fail", reason="It stopped.")) == [Failed("interrupted", "It stopped.")]
+
+
+def test_a_broken_turn_that_was_being_canceled_is_canceled() -> None:
+    assert decide(play(START, Begin(), Cancel("local")), Recover("restart")) == [Canceled()]
+
+
+def test_rescue_leaves_alone_what_is_not_being_worked_on() -> None:
+    assert decide(play(START), Recover("restart")) == []
+    assert decide(play(START, Begin(), Emit(1, InputRequired(WORDS))), Recover("restart")) == []
+
+
+def test_the_clock_stops_while_a_run_waits() -> None:
+    run = play(START, Begin(), Emit(1, InputRequired(WORDS)), Give(MESSAGE), Begin(), Emit(2, Progress(WORDS)), step=10)
+    assert run.spent_ms == 10
+
+
+def test_a_child_is_recorded_once() -> None:
+    child = RunId("child")
+    assert decide(working(), Adopt(1, child, "other")) == [ChildStarted(child, "other")]
+    run = play(START, Begin(), Adopt(1, child, "other"))
+    assert run.children == (child,)
+    assert decide(run, Adopt(1, child, "other")) == []
+
+
+def test_a_run_that_is_being_canceled_starts_no_child() -> None:
+    with pytest.raises(RunEnded):
+        decide(play(START, Begin(), Cancel("local")), Adopt(1, RunId("child"), "other"))
+
+
+def test_a_log_begins_with_submitted() -> None:
+    event: Payload = Completed()
+    with pytest.raises(RunNotFound):
+        evolve(None, RUN, 1, 0, event)

@@ -1,0 +1,147 @@
+"""Every store passes the same contract; what only one of them has follows it."""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from parley.engine.audit import verify_run
+from parley.errors import BrokenChain, ConfigurationError, NotFound, StoreUnavailable
+from parley.stores.blobs import open_blobs
+from parley.stores.memory import MemoryStore
+from parley.stores.schema import migrate_sqlite, migrations
+from parley.stores.sqlite import FILE, SqliteReader, SqliteStore, connect
+from parley.testing.logs import LogWriter
+from parley.testing.stores import StoreContract
+
+
+class TestMemoryStore(StoreContract):
+    @pytest.fixture
+    async def store(self) -> MemoryStore:
+        return MemoryStore()
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    async def store(self, tmp_path: Path) -> AsyncIterator[SqliteStore]:
+        store = SqliteStore(tmp_path)
+        yield store
+        await store.close()
+
+
+async def test_a_log_outlives_the_store_that_wrote_it(tmp_path: Path) -> None:
+    log = LogWriter()
+    store = SqliteStore(tmp_path)
+    await store.append(log.start())
+    await store.close()
+    again = SqliteStore(tmp_path)
+    assert await verify_run(again, log.run_id) == 2
+    await again.close()
+
+
+async def test_what_was_handed_in_before_close_is_committed(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    logs = [LogWriter() for _ in range(50)]
+    futures = [store.append(log.start()) for log in logs]
+    await store.close()
+    assert [await future for future in futures] == [None] * 50
+    reader = SqliteReader(tmp_path / FILE)
+    assert len(await reader.run_ids("", 100)) == 50
+    await reader.close()
+
+
+async def test_one_process_at_a_time(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    with pytest.raises(ConfigurationError, match="Another process"):
+        SqliteStore(tmp_path)
+    await store.close()
+    await SqliteStore(tmp_path).close()
+
+
+async def test_a_full_disk_refuses_the_write_and_keeps_nothing_of_it(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    small, large = LogWriter(), LogWriter()
+    await store.append(small.start())
+    pages = store._writing.execute("PRAGMA page_count").fetchone()[0]
+    store._writing.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreUnavailable):
+        await store.append(large.start().__class__(**_with_long_text(large)))
+    store._writing.execute("PRAGMA max_page_count = 1000000")
+    assert await store.head(large.run_id) is None
+    await store.append(small.progress())
+    assert await verify_run(store, small.run_id) == 3
+    await store.close()
+
+
+def _with_long_text(log: LogWriter) -> dict[str, object]:
+    log.progress(1, "x" * 500_000)
+    assert log.run is not None
+    return {"run": log.run, "expected": 0, "events": log.events, "keys": []}
+
+
+async def test_a_tampered_database_is_found_out(tmp_path: Path) -> None:
+    log = LogWriter()
+    store = SqliteStore(tmp_path)
+    await store.append(log.start())
+    await store.append(log.progress(3))
+    connection = connect(tmp_path / FILE)
+    connection.execute("UPDATE events SET payload = CAST(replace(payload, 'words', 'swords') AS BLOB) WHERE seq = 4")
+    connection.close()
+    with pytest.raises(BrokenChain) as found:
+        await verify_run(store, log.run_id)
+    assert found.value.details["seq"] == 4
+    await store.close()
+
+
+async def test_a_log_that_was_cut_off_is_found_out(tmp_path: Path) -> None:
+    log = LogWriter()
+    store = SqliteStore(tmp_path)
+    await store.append(log.start())
+    await store.append(log.progress(3))
+    connection = connect(tmp_path / FILE)
+    connection.execute("DELETE FROM events WHERE seq = 5")
+    connection.close()
+    with pytest.raises(BrokenChain, match="ends at 4"):
+        await verify_run(store, log.run_id)
+    await store.close()
+
+
+def test_migrations_are_applied_once(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "db", isolation_level=None)
+    assert migrate_sqlite(connection) == [one.id for one in migrations("sqlite")]
+    assert migrate_sqlite(connection) == []
+    connection.close()
+
+
+def test_a_database_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "db", isolation_level=None)
+    migrate_sqlite(connection)
+    connection.execute("INSERT INTO migrations (id) VALUES ('9999_future.pre')")
+    with pytest.raises(ConfigurationError, match="newer"):
+        migrate_sqlite(connection)
+    connection.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "directory", "url"])
+async def test_blobs_are_found_by_their_content(kind: str, tmp_path: Path) -> None:
+    location = {"memory": "memory:", "directory": str(tmp_path), "url": f"file://{tmp_path}"}[kind]
+    blobs = open_blobs(location)
+    first, again = await blobs.put(b"content"), await blobs.put(b"content")
+    assert first == again
+    assert await blobs.get(first) == b"content"
+    with pytest.raises(NotFound):
+        await blobs.get("0" * 64)
+
+
+async def test_a_damaged_blob_is_not_handed_out(tmp_path: Path) -> None:
+    blobs = open_blobs(str(tmp_path))
+    name = await blobs.put(b"content")
+    (tmp_path / name[:2] / name[2:4] / name).write_bytes(b"other")
+    with pytest.raises(StoreUnavailable, match="damaged"):
+        await blobs.get(name)
+
+
+def test_a_blob_location_that_cannot_be_used_says_so() -> None:
+    with pytest.raises(ConfigurationError, match="nowhere://"):
+        open_blobs("nowhere://x")
