@@ -56,8 +56,6 @@ def asgi(exchange: Exchange, settings: Settings, base_url: str) -> ASGIApp:
     cards = _Cards(exchange, base_url, default)
     router = Router(
         [
-            Route("/agents/{slug}", rpc, methods=["POST"]),
-            Route("/agents/{slug}/", rpc, methods=["POST"]),
             Route("/", rpc, methods=["POST"]),
             Route("/.well-known/agent-card.json", cards, methods=["GET"]),
             Route("/agents/{slug}/.well-known/agent-card.json", cards, methods=["GET"]),
@@ -68,7 +66,23 @@ def asgi(exchange: Exchange, settings: Settings, base_url: str) -> ASGIApp:
         redirect_slashes=False,
         default=_not_found,
     )
-    return Shielded(LocalOnly(router))
+    return Shielded(LocalOnly(_AgentAddress(rpc, router)))
+
+
+class _AgentAddress:
+    """Finds the agent in the path without the router: no path is asked as often."""
+
+    def __init__(self, rpc: JsonRpc, router: Router) -> None:
+        self._rpc = rpc
+        self._router = router
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"]
+        if scope.get("method") == "POST" and path.startswith("/agents/"):
+            slug = path[8:].removesuffix("/")
+            if slug and "/" not in slug:
+                return await self._rpc({**scope, "path_params": {"slug": slug}}, receive, send)
+        return await self._router(scope, receive, send)
 
 
 class _Cards:

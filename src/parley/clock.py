@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 
 Clock = Callable[[], int]
 
@@ -13,5 +14,9 @@ def now_ms() -> int:
 
 def iso(at_ms: int) -> str:
     """ISO 8601 in UTC with milliseconds, as A2A asks for."""
-    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
+    return f"{_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,7 +1,7 @@
 """The state machine of a run: `decide` turns a command into events, `evolve` folds an event into the state."""
 
 from enum import StrEnum
-from typing import assert_never
+from typing import Any, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -266,53 +266,57 @@ def _recover(run: Run, command: Recover) -> list[Payload]:
 
 def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) -> Run:
     """The state after an event. Total: whatever was decided can be folded."""
-    if isinstance(event, Submitted):
+    if run is None and isinstance(event, Submitted):
         return Run(
             run_id, event.agent, event.conversation, event.principal, event.parent,
             version=seq, created_at=at, updated_at=at,
         )  # fmt: skip
     if run is None:
         raise RunNotFound("A log begins with `submitted`.")
-    run = replace(run, version=seq, updated_at=at)
+    return replace(run, version=seq, updated_at=at, **_changes(run, at, event))
+
+
+def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
     match event:
+        case Started():
+            return {
+                "state": State.WORKING, "epoch": event.epoch, "started_at": at, "read_before": run.read,
+                "read": run.inputs, "turns": run.turns + (not run.resuming), "resuming": False,
+            }  # fmt: skip
+        case Progress() | ArtifactAdded():
+            return {}
         case InputReceived():
             # A waiting run that got its answer is submitted again: accepted, and not yet being worked on.
-            state = State.SUBMITTED if run.state in WAITING else run.state
-            return replace(run, inputs=run.inputs + 1, state=state)
-        case Started():
-            return replace(
-                run, state=State.WORKING, epoch=event.epoch, started_at=at,
-                read_before=run.read, read=run.inputs, turns=run.turns + (not run.resuming), resuming=False,
-            )  # fmt: skip
-        case Progress() | ArtifactAdded():
-            return run
-        case ChildStarted():
-            return replace(run, children=(*run.children, event.child))
-        case TurnEnded():
-            return _paused(run, State.SUBMITTED, at)
-        case InputRequired():
-            return _paused(run, State.INPUT_REQUIRED, at)
-        case AuthRequired():
-            return _paused(run, State.AUTH_REQUIRED, at)
-        case CancelRequested():
-            return replace(run, cancel_requested=True)
-        case Rescued():
-            return replace(
-                run, state=State.SUBMITTED, epoch=event.epoch, read=run.read_before, rescues=event.attempt,
-                resuming=True,
-            )  # fmt: skip
+            return {"inputs": run.inputs + 1, "state": State.SUBMITTED if run.state in WAITING else run.state}
         case Completed() | Replied():
-            return replace(run, state=State.COMPLETED)
+            return {"state": State.COMPLETED}
+        case ChildStarted():
+            return {"children": (*run.children, event.child)}
+        case TurnEnded():
+            return _pause(run, State.SUBMITTED, at)
+        case InputRequired():
+            return _pause(run, State.INPUT_REQUIRED, at)
+        case AuthRequired():
+            return _pause(run, State.AUTH_REQUIRED, at)
+        case CancelRequested():
+            return {"cancel_requested": True}
+        case Rescued():
+            return {
+                "state": State.SUBMITTED, "epoch": event.epoch, "read": run.read_before,
+                "rescues": event.attempt, "resuming": True,
+            }  # fmt: skip
         case Failed():
-            return replace(run, state=State.FAILED)
+            return {"state": State.FAILED}
         case Canceled():
-            return replace(run, state=State.CANCELED)
+            return {"state": State.CANCELED}
         case Rejected():
-            return replace(run, state=State.REJECTED)
+            return {"state": State.REJECTED}
+        case Submitted():
+            raise VersionConflict("A log begins once.")
         case _:
             assert_never(event)
 
 
-def _paused(run: Run, state: State, at: int) -> Run:
+def _pause(run: Run, state: State, at: int) -> dict[str, Any]:
     """The turn is over; the clock of the run's timeout stops."""
-    return replace(run, state=state, spent_ms=run.spent_ms + max(0, at - run.started_at), rescues=0)
+    return {"state": state, "spent_ms": run.spent_ms + max(0, at - run.started_at), "rescues": 0}

@@ -2,16 +2,15 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from parley.clock import Clock, now_ms
-from parley.core.access import Principal
 from parley.core.agents import Agent
 from parley.core.events import Canceled, Completed, Event, Failed, Rejected
 from parley.core.runs import Begin, Emit, Recover, Report, Run, State
 from parley.core.turns import Final, Scribe
-from parley.core.views import View, view_of
+from parley.core.views import View
 from parley.engine.attachments import Attachments
 from parley.engine.commands import Commands
 from parley.engine.outbox import Outbox
@@ -229,7 +228,7 @@ class Execution:
                 await outbox.put(report)
         return Completed()
 
-    def _make_turn(self, run: Run, events: Iterable[Event]) -> Turn:
+    def _make_turn(self, run: Run, events: list[Event]) -> Turn:
         asked = 0
 
         async def ask(agent: str, text: str) -> View:
@@ -237,7 +236,7 @@ class Execution:
             asked += 1
             return await self._ask(run, asked, agent, text)
 
-        return Turn(run, Principal.parse(run.principal), view_of(events), ask)
+        return Turn(run, events, ask)
 
     def _arm(self, job: _Job) -> None:
         """Start the clock of the agent's timeout; time spent in earlier turns counts, time spent waiting does not."""

@@ -1,11 +1,14 @@
 """One turn of a run, as its agent sees it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
 
 from parley.core.access import Principal
 from parley.core.artifacts import Artifact, text_of
+from parley.core.conversations import Message
+from parley.core.events import Event, InputReceived
 from parley.core.runs import Run
-from parley.core.views import Said, View
+from parley.core.views import Said, View, view_of
 from parley.ids import ConversationId, RunId
 
 Ask = Callable[[str, str], Awaitable[View]]
@@ -36,12 +39,24 @@ class Answer:
 class Turn:
     """The new input, everything before it, and a way to ask other agents."""
 
-    def __init__(self, run: Run, principal: Principal, view: View, ask: Ask) -> None:
+    def __init__(self, run: Run, events: Sequence[Event], ask: Ask) -> None:
         self._run = run
-        self._view = view
+        self._events = events
         self._ask = ask
-        self.principal = principal
-        self.inputs: list[Said] = _inputs(view)[run.read_before :]
+
+    @cached_property
+    def inputs(self) -> list[Message]:
+        """What has come since the last turn."""
+        given = [event.payload.message for event in self._events if isinstance(event.payload, InputReceived)]
+        return given[self._run.read_before : self._run.read]
+
+    @cached_property
+    def _view(self) -> View:
+        return view_of(self._events)
+
+    @property
+    def principal(self) -> Principal:
+        return Principal.parse(self._run.principal)
 
     @property
     def run_id(self) -> RunId:
@@ -66,13 +81,13 @@ class Turn:
         return self._run.epoch
 
     @property
-    def message(self) -> Said:
+    def message(self) -> Message:
         """The newest input."""
         return self.inputs[-1]
 
     @property
     def text(self) -> str:
-        return "\n".join(text_of(said.parts) for said in self.inputs)
+        return "\n".join(text_of(message.parts) for message in self.inputs)
 
     @property
     def history(self) -> list[Said]:
@@ -87,7 +102,3 @@ class Turn:
     async def ask(self, agent: str, text: str) -> Answer:
         """Ask another agent and wait. A turn that is taken up again finds the same answer and starts no second run."""
         return Answer(await self._ask(agent, text))
-
-
-def _inputs(view: View) -> list[Said]:
-    return [said for said in view.history if said.role == "user"]

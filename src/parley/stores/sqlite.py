@@ -12,6 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,19 +33,25 @@ Settled = tuple["asyncio.Future[None]", ParleyError | None]
 MAX_BATCH = 512
 FILE = "parley.db"
 
-_INSERT_RUN = """
+# Each statement takes many rows at once (`{rows}`): the interpreter's lock is given up and fought for once per
+# statement, not once per row, while the event loop goes on working.
+_INSERT_RUNS = """
 INSERT OR IGNORE INTO runs
   (run_id, version, hash, agent, principal, conversation, state, ended, created_at, updated_at, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-_UPDATE_RUN = """
-UPDATE runs SET version = ?, hash = ?, state = ?, ended = ?, updated_at = ?, body = ?
-WHERE run_id = ? AND version = ?"""
-_INSERT_EVENT = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES (?, ?, ?, ?, ?, ?)"
+VALUES {rows}"""
+_UPDATE_RUNS = """
+UPDATE runs SET version = new.column3, hash = new.column4, state = new.column5, ended = new.column6,
+  updated_at = new.column7, body = new.column8
+FROM (VALUES {rows}) AS new WHERE runs.run_id = new.column1 AND runs.version = new.column2"""
+_INSERT_EVENTS = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES {rows}"
 _INSERT_KEY = """
 INSERT INTO keys (scope, name, run_id, version, digest, at) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (scope, name) DO UPDATE
   SET run_id = excluded.run_id, version = excluded.version, digest = excluded.digest, at = excluded.at
   WHERE keys.at < ?"""
+
+MAX_ROWS = 128
+"""How many rows one statement takes at the most: every size up to it stays prepared."""
 
 _encode_run = msgspec.msgpack.Encoder().encode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
@@ -55,7 +62,9 @@ class _Rival(Exception):
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, timeout=10, cached_statements=4 * MAX_ROWS
+    )
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA wal_autocheckpoint = 4000")
@@ -216,15 +225,28 @@ def _write_all(connection: sqlite3.Connection, appends: list[Append]) -> None:
     new = [_new_row(append) for append in appends if append.expected == 0]
     known = [_known_row(append) for append in appends if append.expected > 0]
     keys = [row for append in appends if append.keys for row in _key_rows(append)]
-    _expect_all(connection, _INSERT_RUN, new)
-    _expect_all(connection, _UPDATE_RUN, known)
-    _expect_all(connection, _INSERT_KEY, keys)
-    connection.executemany(_INSERT_EVENT, [_event_row(event) for append in appends for event in append.events])
-
-
-def _expect_all(connection: sqlite3.Connection, sql: str, rows: list[Row]) -> None:
-    if rows and connection.executemany(sql, rows).rowcount != len(rows):
+    written = _write_rows(connection, _INSERT_RUNS, new) + _write_rows(connection, _UPDATE_RUNS, known)
+    if keys:
+        written += connection.executemany(_INSERT_KEY, keys).rowcount
+    if written != len(new) + len(known) + len(keys):
         raise _Rival
+    _write_rows(connection, _INSERT_EVENTS, [_event_row(event) for append in appends for event in append.events])
+
+
+def _write_rows(connection: sqlite3.Connection, sql: str, rows: list[Row]) -> int:
+    """How many rows were written."""
+    written = 0
+    for start in range(0, len(rows), MAX_ROWS):
+        chunk = rows[start : start + MAX_ROWS]
+        statement = _statement(sql, len(chunk), len(chunk[0]))
+        written += connection.execute(statement, [value for row in chunk for value in row]).rowcount
+    return written
+
+
+@cache
+def _statement(sql: str, rows: int, columns: int) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return sql.format(rows=", ".join([row] * rows))
 
 
 def _write_singly(connection: sqlite3.Connection, append: Append) -> ParleyError | None:
@@ -253,8 +275,7 @@ def _new_row(append: Append) -> Row:
 def _known_row(append: Append) -> Row:
     run = append.run
     return (
-        run.version, append.hash, run.state.value, run.ended, run.updated_at, _encode_run(run),
-        run.id, append.expected,
+        run.id, append.expected, run.version, append.hash, run.state.value, run.ended, run.updated_at, _encode_run(run),
     )  # fmt: skip
 
 
