@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from parley.core.artifacts import Artifact, Part, Parts, merged, text_part
+from parley.core.conversations import Message
 from parley.core.events import (
     ArtifactAdded,
     AuthRequired,
@@ -95,17 +96,7 @@ class View:
         self._run = evolve(before, event.run, event.seq, event.at, payload)
         match payload:
             case InputReceived(message):
-                self._note_blobs(message.parts)
-                self._history.append(
-                    Said(
-                        "user",
-                        message.id,
-                        message.parts,
-                        message.metadata,
-                        message.extensions,
-                        message.references,
-                    )
-                )
+                self._hear(message, event.at)
             case ArtifactAdded():
                 self._add(payload)
             case _:
@@ -119,6 +110,16 @@ class View:
         if self._status.said is not None:
             self._history.append(self._status.said)
         self._status = Status(self.run.state, at, said)
+
+    def _hear(self, message: Message, at: int) -> None:
+        """What the agent said before an input stands before it in the history."""
+        changed = self._status.state is not self.run.state
+        if changed or self._status.said is not None:
+            self._set_status(at if changed else self._status.at, None)
+        self._note_blobs(message.parts)
+        self._history.append(
+            Said("user", message.id, message.parts, message.metadata, message.extensions, message.references)
+        )
 
     def _note_blobs(self, parts: Parts) -> None:
         self.has_blobs = self.has_blobs or any(part.blob is not None for part in parts)

@@ -140,11 +140,14 @@ class Execution:
     async def close(self) -> None:
         """Stop working. Turns under way are handed over, which is not counted as a failure."""
         self._closing = True
-        jobs = list(self._jobs.values())
-        for job in jobs:
-            if job.task is not None and job.driving:
-                job.task.cancel()
-        await asyncio.gather(*(job.task for job in jobs if job.task), return_exceptions=True)
+        tasks: list[asyncio.Task[None]] = []
+        for job in self._jobs.values():
+            if job.task is not None:
+                tasks.append(job.task)
+                if job.driving:
+                    job.task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._grace_s)
 
     async def _rescue(self, run: Run, driver: Driver | None) -> Run:
         how = driver.agent.rescue if driver else "fail"
@@ -192,7 +195,7 @@ class Execution:
         try:
             return await outbox.finish(ending)
         except PayloadTooLarge as error:
-            return await outbox.finish(Failed(error.code, error.message))
+            return await outbox.abort(Failed(error.code, error.message))
 
     async def _ending(self, job: _Job, outbox: Outbox, events: list[Event] | None) -> Report | None:
         """How the turn ends: as its driver says, as it was told, or None when this process is closing."""

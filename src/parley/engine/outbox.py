@@ -31,10 +31,15 @@ class Outbox:
         if len(self._waiting) >= MAX_WAITING and self._flight is not None:
             await asyncio.shield(self._flight)
 
-    async def finish(self, *endings: Report) -> Run:
+    async def finish(self, ending: Report) -> Run:
         """Write everything, the end of the turn with it; the run as it is then."""
         self._check()
-        self._waiting = [*closed(self._waiting), *endings]
+        self._waiting = [*closed(self._waiting), ending]
+        return (await self._flush()).run
+
+    async def abort(self, ending: Report) -> Run:
+        """Write nothing of what waits but the end: something that was reported cannot be written."""
+        self._waiting = [ending]
         return (await self._flush()).run
 
     def _schedule(self, report: Report) -> None:

@@ -1,0 +1,37 @@
+"""Run the rows, print them as they come, keep them in build/bench.json; exit 1 when one misses its bound."""
+
+import sys
+
+from bench import appends, followers, reads, servers
+from bench.data import BUILD
+from bench.rows import Case, Row, measured
+from bench.table import Progress, Table, save
+from parley.cli.server import _tune_collector
+
+
+def chosen(names: list[str]) -> list[Case]:
+    groups = (appends.cases(), reads.cases(), followers.cases(), servers.cases())
+    cases = [case for group in groups for case in group]
+    picked = [case for case in cases if not names or case.name.startswith(tuple(names))]
+    if not picked:
+        sys.exit(f"bench: no row is called {' or '.join(names)}; there are {', '.join(case.name for case in cases)}")
+    return picked
+
+
+def main(names: list[str]) -> int:
+    cases = chosen(names)
+    _tune_collector()
+    table = Table()
+    rows: list[Row] = []
+    for case in cases:
+        with Progress() as progress:
+            row = measured(case, progress.show)
+        rows.append(row)
+        table.print(row)
+        # After each row, so that a run which is broken off has not been for nothing.
+        save(rows, BUILD / "bench.json")
+    return 0 if all(row.ok for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

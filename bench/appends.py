@@ -1,0 +1,211 @@
+"""Durable appends through the engine, beside a bare loop that writes the same rows."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from time import perf_counter
+
+import msgspec
+import uvloop
+
+from bench.data import ANSWER, REPORT, copied, filled, scratch, start
+from bench.rows import Case
+from parley.app import open_exchange
+from parley.core.runs import Begin, Emit
+from parley.engine.commands import Commands
+from parley.ids import new_run_id
+from parley.settings import load
+from parley.stores.schema import migrate_sqlite
+from parley.stores.sqlite import FILE, connect
+from parley.testing.logs import LogWriter
+
+WARMUP_S = 0.3
+WINDOW_S = 2.0
+WRITERS = 32
+RUN_LENGTH = 20
+MARKED_LENGTH = 1000
+"""One run of this length lies in the middle of the million, to be read."""
+
+MILLION = [RUN_LENGTH] * 24_975 + [MARKED_LENGTH] + [RUN_LENGTH] * 24_975
+TEN_THOUSAND = [RUN_LENGTH] * 500
+
+Values = tuple[object, ...]
+Write = Callable[[sqlite3.Connection, list[Values], list[Values]], int]
+
+
+def cases() -> list[Case]:
+    return [
+        _rate_case(1),
+        Case(
+            "appends.32",
+            "appends/s",
+            partial(engine_rate, 32),
+            "bare loop",
+            partial(bare_rate, 32),
+            "min",
+            0.7,
+        ),
+        _rate_case(256),
+        Case("append.10k-log", "µs", partial(cost_after, "10k", TEN_THOUSAND), "empty log", cost_in_empty),
+        Case(
+            "append.long-log",
+            "µs",
+            partial(cost_after, "million", MILLION),
+            "empty log",
+            cost_in_empty,
+            "max",
+            1.3,
+            note=lambda _: f"1 million events, {WRITERS} writers",
+        ),
+    ]
+
+
+def _rate_case(writers: int) -> Case:
+    return Case(
+        f"appends.{writers}", "appends/s", partial(engine_rate, writers), "bare loop", partial(bare_rate, writers)
+    )
+
+
+class Window:
+    """Counts what is done after the warm-up and before the end."""
+
+    def __init__(self) -> None:
+        self._opens = perf_counter() + WARMUP_S
+        self._closes = self._opens + WINDOW_S
+        self._count = 0
+
+    def is_open(self, done: int) -> bool:
+        """Count what was just done; whether there is time for more."""
+        now = perf_counter()
+        if self._opens < now <= self._closes:
+            self._count += done
+        return now <= self._closes
+
+    @property
+    def rate(self) -> float:
+        return self._count / WINDOW_S
+
+
+def engine_rate(writers: int, directory: Path | None = None) -> float:
+    if directory is not None:
+        return uvloop.run(_engine_rate(directory, writers))
+    with scratch() as empty:
+        return uvloop.run(_engine_rate(empty, writers))
+
+
+async def _engine_rate(directory: Path, writers: int) -> float:
+    async with open_exchange(load(data_dir=directory, store="sqlite"), []) as exchange:
+        window = Window()
+        await asyncio.gather(*(_emit_in(window, exchange.commands) for _ in range(writers)))
+    return window.rate
+
+
+async def _emit_in(window: Window, commands: Commands) -> None:
+    """One writer: a run of its own, and each append awaited before the next."""
+    run_id = new_run_id()
+    await commands.execute(run_id, start())
+    run = (await commands.execute(run_id, Begin("bench"))).run
+    emit = Emit(run.epoch, REPORT)
+    while window.is_open(1):
+        await commands.execute(run_id, emit)
+    await commands.execute(run_id, Emit(run.epoch, ANSWER))
+
+
+def cost_after(name: str, lengths: list[int]) -> float:
+    """Microseconds for an append of a new run to a log that is already that long."""
+    with copied(filled(name, lengths)) as directory:
+        return 1e6 / engine_rate(WRITERS, directory)
+
+
+def cost_in_empty() -> float:
+    return 1e6 / engine_rate(WRITERS)
+
+
+def bare_rate(writers: int) -> float:
+    """The faster of the two ways to hand many rows to SQLite."""
+    return max(_bare_rate(writers, write) for write in (write_one_by_one, write_together))
+
+
+def _bare_rate(writers: int, write: Write) -> float:
+    with scratch() as directory:
+        connection = connect(directory / FILE)
+        migrate_sqlite(connection)
+        runs = [_insert_run(connection) for _ in range(writers)]
+        window, done = Window(), 0
+        while window.is_open(done):
+            updates, inserts = _rows(runs)
+            connection.execute("BEGIN IMMEDIATE")
+            done = write(connection, updates, inserts)
+            connection.execute("COMMIT")
+            if done != writers:
+                raise RuntimeError(f"{done} of {writers} rows were updated")
+        connection.close()
+    return window.rate
+
+
+class BareRun:
+    """Values of the engine's own making, so that they have the engine's sizes; only the version changes."""
+
+    __slots__ = ("body", "event", "run", "version")
+
+    def __init__(self) -> None:
+        writer = LogWriter()
+        writer.start()
+        self.run = writer.append(REPORT).run
+        self.event = writer.events[-1]
+        self.body = msgspec.msgpack.encode(self.run)
+        self.version = 1
+
+
+def _insert_run(connection: sqlite3.Connection) -> BareRun:
+    bare = BareRun()
+    run, hash_ = bare.run, bare.event.hash
+    connection.execute(
+        "INSERT INTO runs (run_id, version, hash, agent, principal, conversation, state, ended, created_at, updated_at,"
+        " body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (run.id, bare.version, hash_, run.agent, run.principal, run.conversation, run.state.value, False,
+         run.created_at, run.updated_at, bare.body),
+    )  # fmt: skip
+    return bare
+
+
+def _rows(runs: list[BareRun]) -> tuple[list[Values], list[Values]]:
+    updates: list[Values] = []
+    inserts: list[Values] = []
+    for bare in runs:
+        run, event, version = bare.run, bare.event, bare.version
+        bare.version = new = version + 1
+        updates.append((new, event.hash, "working", False, event.at, bare.body, run.id, version))
+        inserts.append((run.id, new, event.at, event.type, event.body, event.hash))
+    return updates, inserts
+
+
+_UPDATE = """
+UPDATE runs SET version = ?, hash = ?, state = ?, ended = ?, updated_at = ?, body = ?
+WHERE run_id = ? AND version = ?"""
+_INSERT = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES (?, ?, ?, ?, ?, ?)"
+_UPDATE_MANY = """
+UPDATE runs SET version = new.column1, hash = new.column2, state = new.column3, ended = new.column4,
+  updated_at = new.column5, body = new.column6
+FROM (VALUES {rows}) AS new WHERE runs.run_id = new.column7 AND runs.version = new.column8"""
+_INSERT_MANY = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES {rows}"
+
+
+def write_one_by_one(connection: sqlite3.Connection, updates: list[Values], inserts: list[Values]) -> int:
+    done = connection.executemany(_UPDATE, updates).rowcount
+    connection.executemany(_INSERT, inserts)
+    return done
+
+
+def write_together(connection: sqlite3.Connection, updates: list[Values], inserts: list[Values]) -> int:
+    done = connection.execute(_many(_UPDATE_MANY, updates), list(chain.from_iterable(updates))).rowcount
+    connection.execute(_many(_INSERT_MANY, inserts), list(chain.from_iterable(inserts)))
+    return done
+
+
+def _many(sql: str, rows: list[Values]) -> str:
+    row = f"({', '.join('?' * len(rows[0]))})"
+    return sql.format(rows=", ".join([row] * len(rows)))

@@ -1,0 +1,129 @@
+import asyncio
+
+import pytest
+
+from parley.core.events import Event
+from parley.engine import streams as streams_module
+from parley.engine.ports import Store
+from parley.engine.streams import Follower, Streams, read_all
+from parley.errors import CursorBeyondEnd, InvalidCursor, RunNotFound, StaleCursor
+from parley.ids import RunId
+from parley.testing.logs import LogWriter
+
+
+class Source:
+    """A log that grows, and tells its followers."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.streams = Streams(store)
+        self.log = LogWriter()
+
+    async def grow(self, count: int = 1, *, silently: bool = False) -> None:
+        append = self.log.progress(count) if self.log.run else self.log.start()
+        await self.store.append(append)
+        if not silently:
+            self.streams.publish(append.run, append.events)
+
+
+@pytest.fixture
+async def source(store: Store) -> Source:
+    source = Source(store)
+    await source.grow()
+    return source
+
+
+async def take(follower: Follower, count: int) -> list[int]:
+    seen: list[Event] = []
+    while len(seen) < count:
+        seen += await follower.next(5)
+    return [event.seq for event in seen]
+
+
+async def test_replay_then_live_without_gap_or_duplicate(source: Source) -> None:
+    await source.grow(5)
+    with await source.streams.follow(source.log.run_id, 3) as follower:
+        assert await take(follower, 4) == [4, 5, 6, 7]
+        await source.grow(2)
+        assert await take(follower, 2) == [8, 9]
+
+
+@pytest.mark.parametrize("cursor", range(10))
+async def test_every_cursor_sees_exactly_the_rest(source: Source, cursor: int) -> None:
+    await source.grow(4)
+    if cursor > 6:
+        await source.grow(4)
+    with await source.streams.follow(source.log.run_id, cursor) as follower:
+        growing = asyncio.gather(*(source.grow() for _ in range(5)))
+        end = 15 if cursor > 6 else 11
+        assert await take(follower, end - cursor) == list(range(cursor + 1, end + 1))
+        await growing
+
+
+async def test_a_slow_reader_loses_nothing(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams_module, "MAX_BUFFERED", 3)
+    with await source.streams.follow(source.log.run_id, 2) as follower:
+        for _ in range(50):
+            await source.grow()
+        assert await take(follower, 50) == list(range(3, 53))
+
+
+async def test_a_lost_notification_only_delays(source: Source) -> None:
+    with await source.streams.follow(source.log.run_id, 2) as follower:
+        await source.grow(silently=True)
+        assert await follower.next(0.01) == []
+        await source.grow()
+        assert await take(follower, 2) == [3, 4]
+
+
+async def test_silence_is_told_after_the_timeout(source: Source) -> None:
+    with await source.streams.follow(source.log.run_id, 2) as follower:
+        assert await follower.next(0.001) == []
+        assert follower.cursor == 2
+
+
+async def test_followers_do_not_disturb_each_other(source: Source) -> None:
+    followers = [await source.streams.follow(source.log.run_id, 0) for _ in range(20)]
+    followers[3].close()
+    await source.grow(3)
+    for number, follower in enumerate(followers):
+        if number != 3:
+            assert await take(follower, 5) == [1, 2, 3, 4, 5]
+            follower.close()
+    assert source.streams._followers == {}
+
+
+async def test_an_unknown_run_cannot_be_followed(source: Source) -> None:
+    with pytest.raises(RunNotFound):
+        await source.streams.follow(RunId("unknown"))
+    assert source.streams._followers == {}
+
+
+@pytest.mark.parametrize(("cursor", "error"), [(-1, InvalidCursor), (3, CursorBeyondEnd), (10**9, CursorBeyondEnd)])
+async def test_a_cursor_outside_the_log_is_refused(source: Source, cursor: int, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        await source.streams.follow(source.log.run_id, cursor)
+    assert source.streams._followers == {}
+
+
+async def test_a_cursor_below_the_floor_is_stale(source: Source) -> None:
+    await source.grow(8)
+    await source.store.trim(source.log.run_id, 6)
+    with pytest.raises(StaleCursor) as refused:
+        await source.streams.follow(source.log.run_id, 5)
+    assert refused.value.details == {"cursor": 5, "floor": 6}
+    with await source.streams.follow(source.log.run_id, 6) as follower:
+        assert await take(follower, 4) == [7, 8, 9, 10]
+
+
+async def test_a_reader_overtaken_by_the_floor_is_told(source: Source) -> None:
+    await source.grow(8)
+    with await source.streams.follow(source.log.run_id, 2) as follower:
+        await source.store.trim(source.log.run_id, 6)
+        with pytest.raises(StaleCursor):
+            await follower.next(1)
+
+
+async def test_a_whole_log_is_read_by_pages(source: Source) -> None:
+    await source.grow(streams_module.PAGE * 2 - 2)
+    assert len(await read_all(source.store, source.log.run_id)) == streams_module.PAGE * 2
