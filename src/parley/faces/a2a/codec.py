@@ -42,7 +42,7 @@ class MessageIn(_In, frozen=True):
     parts: tuple[Part, ...]
     context_id: str | None = None
     task_id: str | None = None
-    metadata: Raw | UnsetType | None = UNSET
+    metadata: Raw | UnsetType = UNSET
     extensions: tuple[str, ...] | None = None
     reference_task_ids: tuple[str, ...] | None = None
 
@@ -148,8 +148,8 @@ def _part_in(part: Part) -> Part:
     return replace(part, blob=None) if part.blob is not None else part
 
 
-def _object(value: Raw | UnsetType | None, field: str) -> Raw | UnsetType:
-    if value is UNSET or value is None or bytes(value) == b"null":
+def _object(value: Raw | UnsetType, field: str) -> Raw | UnsetType:
+    if value is UNSET or bytes(value) == b"null":
         return UNSET
     if not bytes(value).lstrip().startswith(b"{"):
         raise Invalid("Metadata is a JSON object.", field=field)

@@ -125,6 +125,8 @@ def _parse(body: bytes) -> Request:
         raise InvalidRequest(f"Not a JSON-RPC request: {error}") from None
     except msgspec.DecodeError as error:
         raise InvalidJson(f"The request is not JSON: {error}") from None
+    except RecursionError:
+        raise InvalidRequest("Not a JSON-RPC request: nested too deep.") from None
     if request.jsonrpc != "2.0":
         raise InvalidRequest('`jsonrpc` must be "2.0".')
     if request.id is UNSET:
