@@ -1,11 +1,14 @@
 """Run a server: bind first, then say where, then serve until told to stop."""
 
+import asyncio
 import gc
 import importlib
 import importlib.util
+import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
@@ -44,8 +47,27 @@ async def _serve(settings: Settings, drivers: Sequence[Driver]) -> None:
             loop="none", http="httptools", ws="none", lifespan="off", log_level="warning", access_log=False,
             timeout_graceful_shutdown=STOP_WAIT_S, server_header=False, proxy_headers=False,
         )  # fmt: skip
-        _announce(base_url, list(exchange.agents))
-        await uvicorn.Server(config).serve(sockets=[listener])
+        server = _Server(config, lambda: _announce(base_url, list(exchange.agents)))
+        await server.serve(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Tells when it is up, and stops without raising the signal again: work has to be handed over first."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._tell = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._tell()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        loop = asyncio.get_running_loop()
+        for one in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(one, self.handle_exit, one, None)
+        yield
 
 
 def _bind(host: str, port: int) -> socket.socket:

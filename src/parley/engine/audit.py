@@ -1,24 +1,13 @@
 """Prove that a log is what it was: walk its chain from the floor to the head."""
 
 from collections.abc import AsyncIterator
-from typing import Protocol
 
-from parley.core.events import Event, verify
-from parley.engine.ports import Head
+from parley.core.events import verify
+from parley.engine.ports import Readable
 from parley.errors import BrokenChain, RunNotFound
 from parley.ids import RunId
 
 _PAGE = 1000
-
-
-class Readable(Protocol):
-    """The part of a store that an auditor needs."""
-
-    async def head(self, run: RunId) -> Head | None: ...
-
-    async def read(self, run: RunId, after: int, limit: int) -> list[Event]: ...
-
-    async def run_ids(self, after: str, limit: int) -> list[RunId]: ...
 
 
 async def all_runs(store: Readable) -> AsyncIterator[RunId]:

@@ -57,12 +57,8 @@ class Append(Struct):
         return self.events[-1].hash
 
 
-class Store(Protocol):
-    """Where logs live. `parley.testing.stores` holds the suite that every implementation passes."""
-
-    def append(self, append: Append) -> "Future[None]":
-        """Commit all of it or nothing; VersionConflict or KeyTaken when a rival was first."""
-        ...
+class Readable(Protocol):
+    """Logs that can be read, by whoever audits them."""
 
     async def head(self, run: RunId) -> Head | None: ...
 
@@ -70,14 +66,22 @@ class Store(Protocol):
         """The events with seq > after, in order."""
         ...
 
+    async def run_ids(self, after: str, limit: int) -> list[RunId]:
+        """All runs in the order of their ids, by pages."""
+        ...
+
+
+class Store(Readable, Protocol):
+    """Where logs live. `parley.testing.stores` holds the suite that every implementation passes."""
+
+    def append(self, append: Append) -> "Future[None]":
+        """Commit all of it or nothing; VersionConflict or KeyTaken when a rival was first."""
+        ...
+
     async def find_key(self, scope: str, name: str) -> StoredKey | None: ...
 
     async def unfinished(self) -> list[Run]:
         """All runs that have not ended, oldest first."""
-        ...
-
-    async def run_ids(self, after: str, limit: int) -> list[RunId]:
-        """All runs in the order of their ids, by pages."""
         ...
 
     async def trim(self, run: RunId, floor: int) -> None:

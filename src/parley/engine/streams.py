@@ -7,7 +7,7 @@ from types import TracebackType
 
 from parley.core.events import Event
 from parley.core.runs import Run
-from parley.engine.ports import Store
+from parley.engine.ports import Readable, Store
 from parley.errors import CursorBeyondEnd, InvalidCursor, RunNotFound, StaleCursor
 from parley.ids import RunId
 
@@ -170,7 +170,7 @@ def _stale(cursor: int, floor: int) -> StaleCursor:
     return StaleCursor(f"Events up to {floor} are no longer kept.", cursor=cursor, floor=floor)
 
 
-async def read_all(store: Store, run_id: RunId, after: int = 0) -> list[Event]:
+async def read_all(store: Readable, run_id: RunId, after: int = 0) -> list[Event]:
     """Every event of a run that is still kept, after a cursor."""
     events: list[Event] = []
     while page := await store.read(run_id, events[-1].seq if events else after, PAGE):

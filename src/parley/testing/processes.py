@@ -1,0 +1,70 @@
+"""A real server in a process of its own, to be killed."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+_LISTENS = re.compile(r"listens on (\S+)")
+START_S = 20.0
+
+
+class ServerProcess:
+    """`parley serve` with some agents, on a free port."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str, output: "asyncio.Task[None]") -> None:
+        self._process = process
+        self._output = output
+        self.url = url
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @staticmethod
+    async def start(
+        agents: Sequence[Path | str], data_dir: Path, *, port: int = 0, env: dict[str, str] | None = None
+    ) -> "ServerProcess":
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "parley", "serve", *map(str, agents),
+            "--data-dir", str(data_dir), "--port", str(port),
+            stderr=asyncio.subprocess.PIPE, env={**os.environ, **(env or {})},
+        )  # fmt: skip
+        url = await asyncio.wait_for(_announced(process), START_S)
+        return ServerProcess(process, url, asyncio.get_running_loop().create_task(_drain(process)))
+
+    async def kill(self) -> None:
+        """As a crash would: nothing is told, nothing is tidied."""
+        self._process.send_signal(signal.SIGKILL)
+        await self._ended()
+
+    async def stop(self) -> int:
+        """As an operator would."""
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+        return await self._ended()
+
+    async def _ended(self) -> int:
+        code = await asyncio.wait_for(self._process.wait(), START_S)
+        await self._output
+        return code
+
+
+async def _announced(process: asyncio.subprocess.Process) -> str:
+    assert process.stderr is not None
+    seen: list[str] = []
+    async for line in process.stderr:
+        seen.append(line.decode(errors="replace"))
+        if found := _LISTENS.search(seen[-1]):
+            return found[1]
+    raise RuntimeError("The server did not start:\n" + "".join(seen))
+
+
+async def _drain(process: asyncio.subprocess.Process) -> None:
+    """Pass on what the server says, so that its pipe never fills up."""
+    assert process.stderr is not None
+    async for line in process.stderr:
+        sys.stderr.write(line.decode(errors="replace"))
