@@ -24,6 +24,7 @@ from parley.settings import Settings
 from parley.telemetry import logs
 
 STOP_WAIT_S = 2
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def serve(settings: Settings, drivers: Sequence[Driver]) -> None:
@@ -71,6 +72,8 @@ class _Server(uvicorn.Server):
 
 
 def _bind(host: str, port: int) -> socket.socket:
+    if host not in _LOOPBACK:
+        raise ConfigurationError(f"Without authentication Parley listens only on this machine, not on {host}.")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=2048)

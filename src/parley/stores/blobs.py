@@ -1,6 +1,8 @@
 """Bytes found by their content, through obstore: a local directory, memory, S3, Google or Azure by the same code."""
 
+import asyncio
 import hashlib
+import os
 from pathlib import Path
 
 import obstore
@@ -35,14 +37,36 @@ class ObjectBlobs:
         return content
 
 
+class DirectoryBlobs(ObjectBlobs):
+    """A directory on this machine. An event that refers to a blob is durable, so the blob has to be so before it."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        super().__init__(LocalStore(str(directory.resolve())))
+        self._directory = directory
+
+    async def put(self, content: bytes) -> str:
+        sha256 = await super().put(content)
+        path = self._directory / _path(sha256)
+        await asyncio.to_thread(_sync, path, path.parent, path.parent.parent, self._directory)
+        return sha256
+
+
+def _sync(*paths: Path) -> None:
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 def open_blobs(location: str) -> ObjectBlobs:
     """`memory:`, a directory, or a URL such as `s3://bucket/prefix` (credentials from the environment)."""
     if location == "memory:":
         return ObjectBlobs(MemoryStore())
     if "://" not in location:
-        directory = Path(location)
-        directory.mkdir(parents=True, exist_ok=True)
-        return ObjectBlobs(LocalStore(str(directory.resolve())))
+        return DirectoryBlobs(Path(location))
     try:
         return ObjectBlobs(from_url(location))
     except (BaseError, ValueError) as error:
