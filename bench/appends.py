@@ -11,9 +11,10 @@ from time import perf_counter
 import msgspec
 import uvloop
 
-from bench.data import ANSWER, REPORT, copied, filled, scratch, start
+from bench.data import AGENT, ANSWER, REPORT, begun, copied, filled, scratch, start
 from bench.rows import Case
 from parley.app import open_exchange
+from parley.clock import now_ms
 from parley.core.runs import Begin, Emit
 from parley.engine.commands import Commands
 from parley.ids import new_run_id
@@ -107,7 +108,7 @@ async def _emit_in(window: Window, commands: Commands) -> None:
     """One writer: a run of its own, and each append awaited before the next."""
     run_id = new_run_id()
     await commands.execute(run_id, start())
-    run = (await commands.execute(run_id, Begin("bench"))).run
+    run = (await commands.execute(run_id, Begin(AGENT))).run
     emit = Emit(run.epoch, REPORT)
     while window.is_open(1):
         await commands.execute(run_id, emit)
@@ -152,9 +153,8 @@ class BareRun:
     __slots__ = ("body", "event", "run", "version")
 
     def __init__(self) -> None:
-        writer = LogWriter()
-        writer.start()
-        self.run = writer.append(REPORT).run
+        writer = LogWriter(at=now_ms())
+        self.run = writer.append(*begun(), REPORT).run
         self.event = writer.events[-1]
         self.body = msgspec.msgpack.encode(self.run)
         self.version = 1

@@ -109,10 +109,14 @@ def _appends(run_id: RunId, length: int) -> Iterator[Append]:
             expected, events = seq, []
 
 
+def begun() -> list[Payload]:
+    """How every run here begins, whether the engine writes it or not."""
+    submitted = Submitted(AGENT, new_conversation_id(), PRINCIPAL)
+    return [submitted, InputReceived(Message("m", QUESTION)), Started(1, AGENT)]
+
+
 def _history(length: int) -> Iterator[Payload]:
-    yield Submitted(AGENT, new_conversation_id(), PRINCIPAL)
-    yield InputReceived(Message("m", QUESTION))
-    yield Started(1, AGENT)
+    yield from begun()
     for _ in range(length - 4):
         yield REPORT
     yield ANSWER

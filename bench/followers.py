@@ -8,7 +8,7 @@ from time import perf_counter
 
 import uvloop
 
-from bench.data import ANSWER, REPORT, scratch, start
+from bench.data import AGENT, ANSWER, REPORT, scratch, start
 from bench.rows import Case
 from parley.app import open_exchange
 from parley.core.runs import Begin, Emit
@@ -64,7 +64,7 @@ async def _reach(directory: Path, followers: int) -> float:
     async with open_exchange(load(data_dir=directory, store="sqlite"), []) as exchange:
         run_id = new_run_id()
         await exchange.commands.execute(run_id, start())
-        run = (await exchange.commands.execute(run_id, Begin("bench"))).run
+        run = (await exchange.commands.execute(run_id, Begin(AGENT))).run
         arrivals = Arrivals(followers)
         tasks = [
             asyncio.create_task(_follow(exchange.streams.begin(run_id, run.version), arrivals))

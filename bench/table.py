@@ -18,7 +18,7 @@ from rich.text import Text
 from bench.rows import Row
 
 COLUMNS = (
-    ("row", 16, "left"),
+    ("row", 17, "left"),
     ("ours", 10, "right"),
     ("unit", 9, "left"),
     ("beside", 10, "right"),
@@ -26,9 +26,9 @@ COLUMNS = (
     ("ratio", 7, "right"),
     ("must be", 7, "left"),
     ("", 4, "left"),
-    ("note", 40, "left"),
+    ("note", 45, "left"),
 )
-WIDTH = 150
+WIDTH = 156
 
 
 class Table:

@@ -4,6 +4,8 @@ import asyncio
 import gc
 import importlib
 import importlib.util
+import os
+import shutil
 import signal
 import socket
 import sys
@@ -29,8 +31,18 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def serve(settings: Settings, drivers: Sequence[Driver]) -> None:
     logs.configure(settings.log_format, settings.log_level)
+    if settings.otel:
+        _report_to_opentelemetry()
     _tune_collector()
     uvloop.run(_serve(settings, drivers))
+
+
+def _report_to_opentelemetry() -> None:
+    try:
+        from parley.telemetry import otel
+    except ModuleNotFoundError:
+        raise ConfigurationError("The setting otel needs the extra: pip install 'parley-a2a[otel]'.") from None
+    otel.configure()
 
 
 def _tune_collector() -> None:
@@ -95,7 +107,12 @@ def _announce(base_url: str, slugs: list[str]) -> None:
         console.print(f"  {slug:<12} {base_url}/agents/{slug}")
     if slugs:
         here = "" if base_url.endswith(":8200") else f" --url {base_url}"
-        console.print(f"Try: [bold]parley send {slugs[0]} 'hello'{here}[/bold]")
+        console.print(f"Try: [bold]{_program()} send {slugs[0]} 'hello'{here}[/bold]")
+
+
+def _program() -> str:
+    """How the reader can call this program."""
+    return "parley" if shutil.which("parley") else os.path.relpath(Path(sys.executable).with_name("parley"))
 
 
 def load_drivers(names: Sequence[str]) -> list[Driver]:

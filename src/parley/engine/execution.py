@@ -170,6 +170,7 @@ class Execution:
                 if job.run.state is not State.WORKING:
                     job.run = (await self._commands.execute(job.run.id, Begin(self._replica))).run
                 job.run = await self._turn(job, events)
+                self._tell_ended(job.run)
                 events = None
                 if not job.run.ready or self._closing:
                     break
@@ -240,6 +241,12 @@ class Execution:
             return await self._ask(run, asked, agent, text)
 
         return Turn(run, events, ask)
+
+    def _tell_ended(self, run: Run) -> None:
+        tell(
+            "turn.ended", run=run.id, agent=run.agent, state=run.state.value, epoch=run.epoch,
+            started_at=run.started_at, ended_at=run.updated_at,
+        )  # fmt: skip
 
     def _arm(self, job: _Job) -> None:
         """Start the clock of the agent's timeout; time spent in earlier turns counts, time spent waiting does not."""

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 Handler = Callable[[str, dict[str, Any]], None]
+Detach = Callable[[], None]
 
 _handlers: list[Handler] = []
 
 
-def attach(handler: Handler) -> Callable[[], None]:
+def attach(handler: Handler) -> Detach:
     """Call `handler(name, fields)` for everything told from now on; the result detaches it."""
     _handlers.append(handler)
     return lambda: _handlers.remove(handler)

@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 import structlog
 
-from parley.telemetry import attach
+from parley.telemetry import Detach, attach
 
 _WARNINGS = frozenset({"turn.stuck", "turn.broken", "agent.raised", "http.crashed", "stream.broken"})
-_QUIET = frozenset({"turn.not_needed", "append.conflict"})
+_QUIET = frozenset({"turn.not_needed", "turn.ended", "append.conflict"})
 
 
-def configure(format_: Literal["console", "json"], level: str) -> None:
+def configure(format_: Literal["console", "json"], level: str) -> Detach:
     """Send everything that is told to standard error, one line each."""
     renderer = structlog.processors.JSONRenderer() if format_ == "json" else structlog.dev.ConsoleRenderer()
     structlog.configure(
@@ -26,7 +26,7 @@ def configure(format_: Literal["console", "json"], level: str) -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    attach(_log)
+    return attach(_log)
 
 
 def _log(name: str, fields: dict[str, Any]) -> None:
