@@ -20,7 +20,7 @@ FLOORS = {
     "stream": {"sdk-memory": 4, "sdk-sqlite": 40, "fasta2a": 1.0},
 }
 BESIDE = {"sdk-memory": "a2a-sdk, in memory", "sdk-sqlite": "a2a-sdk, SQLite", "fasta2a": "fasta2a, in memory"}
-NOTES = {"fasta2a": "fasta2a by its 0.3 method names, where it is fastest"}
+NOTES = {"fasta2a": "fasta2a by its 0.3 names, its fastest"}
 
 
 def cases() -> list[Case]:
@@ -57,7 +57,7 @@ def sdk_sqlite(mode: str) -> float:
 
 
 def fasta2a(mode: str) -> float:
-    # It answers a send before the task is completed, whatever it is asked.
+    # About one reply in two hundred comes while its task is still submitted; none is held against it.
     expect = "any-task" if mode == "send" else "completed"
     with peers.start(_python("fasta2a"), HERE / "peers" / "fasta2a_server.py") as url:
         return _rate(peers.measure(url, mode, "0.3", CLIENTS, WINDOW_S, expect))

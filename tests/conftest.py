@@ -1,20 +1,41 @@
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from parley.engine.ports import Store
+from parley.engine.ports import LogStore
 from parley.stores.memory import MemoryStore
+from parley.stores.postgres import PostgresStore, open_pool
 from parley.stores.sqlite import SqliteStore
+from parley.testing.databases import fresh_database, postgres_server
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--soak", type=int, default=0, help="How often the crash test kills the server.")
+    parser.addoption("--soak", type=int, default=0, help="How often the crash tests kill a server.")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A PostgreSQL server for the whole session."""
+    with postgres_server(tmp_path_factory.mktemp("postgres")) as url:
+        yield url
+
+
+@pytest.fixture
+async def database(postgres: str) -> str:
+    """An empty database."""
+    return await fresh_database(postgres)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LogStore]:
     """Whatever touches a store is tested on every store."""
-    made: Store = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "data")
+    made: LogStore
+    if request.param == "memory":
+        made = MemoryStore()
+    elif request.param == "sqlite":
+        made = SqliteStore(tmp_path / "data")
+    else:
+        made = PostgresStore(await open_pool(await fresh_database(request.getfixturevalue("postgres"))))
     yield made
     await made.close()

@@ -1,5 +1,6 @@
 """The only place that knows every adapter: settings in, a running exchange and its ASGI application out."""
 
+import gc
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -9,31 +10,49 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley.core.agents import Agent
 from parley.engine.exchange import Exchange
-from parley.engine.ports import Driver, Store
+from parley.engine.ports import Cluster, Driver, LogStore, Signals
 from parley.errors import AgentNotFound, ParleyError
 from parley.faces.a2a.card import card
 from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.operations import Operations
 from parley.faces.http import Endpoint, Shielded, answer
 from parley.faces.local import LocalOnly
-from parley.settings import Settings
+from parley.settings import Settings, postgres_url
 from parley.stores.blobs import open_blobs
+from parley.stores.cluster import PostgresCluster
 from parley.stores.memory import MemoryStore
+from parley.stores.postgres import PostgresStore, open_pool
+from parley.stores.signals import NoSignals, PostgresSignals
+from parley.stores.solo import Solo
 from parley.stores.sqlite import SqliteStore
 
+_DAY_MS = 24 * 3600 * 1000
 SWITCH_INTERVAL_S = 0.0005
 """The writer thread needs the interpreter back quickly between two statements; five milliseconds stall a commit."""
+
+
+def tune_interpreter() -> None:
+    """For a process that does nothing but serve."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    # What is loaded stays loaded; and a server's garbage is mostly acyclic, so look for cycles less often.
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @asynccontextmanager
 async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncGenerator[Exchange, None]:
     """An exchange that has taken up what was left, and hands over what is unfinished when it closes."""
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    store, cluster, signals = await _open_store(settings)
     exchange = Exchange(
-        _store(settings),
+        store,
         open_blobs(settings.blobs or ("memory:" if settings.store == "memory" else str(settings.data_dir / "blobs"))),
+        cluster,
+        signals,
         max_payload=settings.max_payload_bytes,
         grace_s=settings.cancel_grace_s,
+        lease_s=settings.lease_s,
+        keep_ms=int(settings.keep_days * _DAY_MS) if settings.keep_days else None,
+        shared=settings.store == "postgres",
     )
     for driver in drivers:
         exchange.add(driver)
@@ -44,8 +63,13 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
         await exchange.close()
 
 
-def _store(settings: Settings) -> Store:
-    return MemoryStore() if settings.store == "memory" else SqliteStore(settings.data_dir)
+async def _open_store(settings: Settings) -> tuple[LogStore, Cluster, Signals]:
+    if settings.store == "postgres":
+        url = postgres_url(settings)
+        pool = await open_pool(url)
+        return PostgresStore(pool), PostgresCluster(pool, settings.lease_s), PostgresSignals(url, pool)
+    store = MemoryStore() if settings.store == "memory" else SqliteStore(settings.data_dir)
+    return store, Solo(store), NoSignals()
 
 
 def asgi(exchange: Exchange, settings: Settings, base_url: str) -> ASGIApp:

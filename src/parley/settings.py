@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -29,7 +29,12 @@ class Settings(BaseSettings):
     port: int = Field(8200, ge=0, le=65535, description="Port for HTTP; 0 takes a free one.")
     public_url: str | None = Field(None, description="The address that cards and links show, if it differs.")
     data_dir: Path = Field(Path(".parley"), description="Where the database, the blobs and the keys live.")
-    store: Literal["sqlite", "memory"] = Field("sqlite", description="Where logs are kept; memory forgets at exit.")
+    store: Literal["sqlite", "postgres", "memory"] = Field(
+        "sqlite", description="Where logs are kept; memory forgets at exit."
+    )
+    postgres_url: SecretStr | None = Field(None, description="Address of the PostgreSQL database.")
+    lease_s: float = Field(10.0, gt=0, description="How long a silent replica is believed to be alive.")
+    keep_days: float | None = Field(None, gt=0, description="Forget the events of runs that ended so long ago.")
     blobs: str | None = Field(None, description="Where large bytes are kept: a directory or a URL (s3://…).")
     default_agent: str | None = Field(None, description="The agent behind `/`; the first one if unset.")
     agents: list[str] = Field([], description="Python files or modules with @agent functions.")
@@ -62,6 +67,12 @@ def load(**given: Any) -> Settings:
         raise ConfigurationError(f"Setting {name}: {first['msg']}", field=name) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{FILE}: {error}") from None
+
+
+def postgres_url(settings: Settings) -> str:
+    if settings.postgres_url is None:
+        raise ConfigurationError("The store postgres needs the setting postgres_url.", field="postgres_url")
+    return settings.postgres_url.get_secret_value()
 
 
 def origins(settings: Settings) -> dict[str, str]:

@@ -44,7 +44,7 @@ commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(Emit, st.integers(0, 6), reports),
     st.builds(Adopt, st.integers(0, 6), st.sampled_from([RunId("c1"), RunId("c2")]), st.just("other")),
     st.just(Cancel("local")),
-    st.builds(Recover, st.sampled_from(["restart", "resume", "fail"]), st.booleans()),
+    st.builds(Recover, st.integers(0, 6), st.sampled_from(["restart", "resume", "fail"]), st.booleans()),
 )
 starts = st.builds(
     Start, st.just("a"), st.just(ConversationId("c")), st.just("local"), st.just(MESSAGE), begin=begins,
@@ -107,6 +107,11 @@ class RunMachine(RuleBasedStateMachine):
         assert run == self.run
         if run is not None:
             assert view_of(self.events).status.state is run.state
+
+    @invariant()
+    def somebody_owns_it_exactly_while_it_is_worked_on(self) -> None:
+        if self.run is not None:
+            assert bool(self.run.owner) == (self.run.state is State.WORKING)
 
     @invariant()
     def what_is_read_was_received(self) -> None:

@@ -1,7 +1,10 @@
 """The rules of a run, one by one, on values."""
 
+from collections.abc import Callable
+
 import pytest
 
+from parley.core.agents import Rescue
 from parley.core.artifacts import text_part
 from parley.core.conversations import Message
 from parley.core.events import (
@@ -48,10 +51,19 @@ START = Start("echo", ConversationId("c1"), "local", MESSAGE)
 ENDINGS: list[Report] = [Completed(), Failed("broken", "It broke."), Canceled(), Rejected("no", "No.")]
 
 
-def play(*commands: Command, at: int = 1000, step: int = 0) -> Run:
+Step = Command | Callable[[Run], Command]
+
+
+def recover(how: Rescue, *, orderly: bool = False, reason: str = "It stopped.") -> Callable[[Run], Command]:
+    """Recover whatever turn is under way."""
+    return lambda run: Recover(run.epoch, how, orderly, reason)
+
+
+def play(*steps: Step, at: int = 1000, step: int = 0) -> Run:
     """The run that some commands lead to."""
     run: Run | None = None
-    for command in commands:
+    for one in steps:
+        command = one(run) if callable(one) else one  # type: ignore[arg-type]
         for event in decide(run, command):
             run = evolve(run, RUN, (run.version if run else 0) + 1, at, event)
             at += step
@@ -87,7 +99,9 @@ def test_a_run_cannot_be_started_twice() -> None:
         decide(play(START), START)
 
 
-@pytest.mark.parametrize("command", [Give(MESSAGE), Begin(), Cancel("local"), Recover("restart"), Emit(1, Completed())])
+@pytest.mark.parametrize(
+    "command", [Give(MESSAGE), Begin(), Cancel("local"), Recover(1, "restart"), Emit(1, Completed())]
+)
 def test_nothing_can_be_done_to_a_run_that_does_not_exist(command: Command) -> None:
     with pytest.raises(RunNotFound):
         decide(None, command)
@@ -106,7 +120,7 @@ def test_a_terminal_run_absorbs_everything(ending: Report) -> None:
     for late in (*ENDINGS, Progress(WORDS), ArtifactAdded("a", WORDS), InputRequired(WORDS)):
         with pytest.raises(LateResult):
             decide(run, Emit(1, late))
-    assert decide(run, Recover("restart")) == []
+    assert decide(run, Recover(run.epoch, "restart")) == []
 
 
 def test_a_late_result_cannot_reopen_a_canceled_run() -> None:
@@ -169,7 +183,7 @@ def test_an_input_to_a_run_that_is_being_canceled_is_refused() -> None:
 
 
 def test_only_the_executor_of_the_current_epoch_is_heard() -> None:
-    run = play(START, Begin(), Recover("restart"), Begin())
+    run = play(START, Begin(), recover("restart"), Begin())
     assert run.epoch == 3
     for epoch in (0, 1, 2, 4):
         with pytest.raises(LeaseLost):
@@ -188,42 +202,55 @@ def test_a_turn_begins_once() -> None:
 
 
 def test_a_rescued_turn_reads_its_input_again_under_a_new_epoch() -> None:
-    run = play(START, Begin(), Recover("restart"))
-    assert decide(working(), Recover("restart")) == [Rescued(2, 1, "restart")]
+    run = play(START, Begin(), recover("restart"))
+    assert decide(working(), Recover(1, "restart")) == [Rescued(2, 1, "restart")]
     assert (run.ready, run.read, run.rescues) == (True, 0, 1)
-    again = play(START, Begin(), Recover("restart"), Begin())
+    again = play(START, Begin(), recover("restart"), Begin())
     assert (again.turns, again.read_before) == (1, 0)
 
 
 def test_rescue_gives_up_after_three_times() -> None:
-    commands: list[Command] = [START]
+    steps: list[Step] = [START]
     for _ in range(MAX_RESCUES):
-        commands += [Begin(), Recover("restart")]
-    run = play(*commands, Begin())
-    (event,) = decide(run, Recover("restart"))
+        steps += [Begin(), recover("restart")]
+    run = play(*steps, Begin())
+    (event,) = decide(run, Recover(run.epoch, "restart"))
     assert isinstance(event, Failed)
     assert event.code == "rescue_exhausted"
 
 
 def test_an_orderly_stop_is_not_counted_as_a_failure() -> None:
-    commands: list[Command] = [START]
+    steps: list[Step] = [START]
     for _ in range(MAX_RESCUES + 5):
-        commands += [Begin(), Recover("resume", orderly=True)]
-    run = play(*commands)
+        steps += [Begin(), recover("resume", orderly=True)]
+    run = play(*steps)
     assert (run.ready, run.rescues, run.turns) == (True, 0, 1)
 
 
 def test_an_agent_that_declares_so_fails_with_the_reason() -> None:
-    assert decide(working(), Recover("fail", reason="It stopped.")) == [Failed("interrupted", "It stopped.")]
+    assert decide(working(), Recover(1, "fail", reason="It stopped.")) == [Failed("interrupted", "It stopped.")]
 
 
 def test_a_broken_turn_that_was_being_canceled_is_canceled() -> None:
-    assert decide(play(START, Begin(), Cancel("local")), Recover("restart")) == [Canceled()]
+    assert decide(play(START, Begin(), Cancel("local")), Recover(1, "restart")) == [Canceled()]
+
+
+def test_a_stale_rescue_does_not_disturb_the_executor_who_took_over() -> None:
+    run = play(START, Begin("a"), recover("restart"), Begin("b"))
+    assert (run.owner, run.epoch) == ("b", 3)
+    assert decide(run, Recover(1, "restart")) == []
+
+
+def test_a_run_has_an_owner_exactly_while_it_is_worked_on() -> None:
+    assert play(START).owner == ""
+    assert play(START, Begin("a")).owner == "a"
+    for after in (Emit(1, InputRequired(WORDS)), Emit(1, Completed()), recover("restart")):
+        assert play(START, Begin("a"), after).owner == ""
 
 
 def test_rescue_leaves_alone_what_is_not_being_worked_on() -> None:
-    assert decide(play(START), Recover("restart")) == []
-    assert decide(play(START, Begin(), Emit(1, InputRequired(WORDS))), Recover("restart")) == []
+    assert decide(play(START), Recover(0, "restart")) == []
+    assert decide(play(START, Begin(), Emit(1, InputRequired(WORDS))), Recover(1, "restart")) == []
 
 
 def test_the_clock_stops_while_a_run_waits() -> None:

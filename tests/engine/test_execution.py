@@ -1,6 +1,7 @@
 """Agents at work: limits, cancel, timeout, rescue, children."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from parley.engine.ports import Store
 from parley.errors import AgentNotFound, ConversationMismatch, Invalid, NotCancelable, RunEnded, RunNotFound
 from parley.ids import RunId, new_id
 from parley.stores.blobs import open_blobs
+from parley.stores.signals import NoSignals
+from parley.stores.solo import Solo
 from parley.stores.sqlite import SqliteStore
 
 
@@ -39,18 +42,28 @@ class House:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._open: list[Exchange] = []
 
-    async def open(self, *drivers: FunctionDriver, grace_s: float = 5.0) -> Exchange:
-        exchange = Exchange(self.store, open_blobs("memory:"), grace_s=grace_s)
+    async def open(self, *drivers: FunctionDriver, grace_s: float = 1.0, max_payload: int = 100_000) -> Exchange:
+        exchange = Exchange(
+            self.store, open_blobs("memory:"), Solo(self.store), NoSignals(), grace_s=grace_s, max_payload=max_payload
+        )
         for driver in drivers:
             exchange.add(driver)
         await exchange.start()
+        self._open.append(exchange)
         return exchange
+
+    async def close(self) -> None:
+        for exchange in self._open:
+            await exchange.close()
 
 
 @pytest.fixture
-def house(store: Store) -> House:
-    return House(store)
+async def house(store: Store) -> AsyncIterator[House]:
+    house = House(store)
+    yield house
+    await house.close()
 
 
 class Gate:
@@ -149,7 +162,7 @@ async def test_over_the_queue_limit_a_task_is_rejected_and_says_so(house: House)
     gate = Gate(max_concurrent=1, max_queued=2)
     exchange = await house.open(gate.driver)
     outcomes = [await ask(exchange, "gate", str(number)) for number in range(4)]
-    assert [outcome.run.state for outcome in outcomes[:3]] == [State.WORKING, State.SUBMITTED, State.SUBMITTED]
+    assert [outcome.run.state for outcome in outcomes[:3]] == [State.SUBMITTED] * 3
     view = await exchange.settled(outcomes[3])
     assert view.status.state is State.REJECTED
     assert view.status.said is not None
@@ -260,17 +273,16 @@ async def test_what_an_agent_raises_is_told_without_its_secrets(house: House) ->
     assert "int" in said["odd"]
 
 
-async def test_an_answer_over_the_limit_fails_the_run_with_the_reason(store: Store) -> None:
+async def test_an_answer_over_the_limit_fails_the_run_with_the_reason(house: House) -> None:
     @agent("large")
     async def large(turn: Turn):
         yield Text("x" * 5000)
 
-    exchange = Exchange(store, open_blobs("memory:"), max_payload=2000)
-    exchange.add(large)
+    exchange = await house.open(large, max_payload=2000)
     view = await exchange.settled(await ask(exchange, "large"))
     assert view.status.state is State.FAILED
     assert view.artifacts == []
-    assert await verify_run(store, view.run.id) == view.run.version
+    assert await verify_run(house.store, view.run.id) == view.run.version
 
 
 async def test_large_bytes_are_kept_beside_the_log(house: House) -> None:
@@ -409,26 +421,23 @@ async def test_a_slug_belongs_to_one_agent_and_is_well_formed(house: House) -> N
             exchange.add(driver)
 
 
-class Broken:
-    """A data directory whose process dies in the middle: the exchange is dropped, not closed."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    async def die(self, exchange: Exchange) -> None:
-        for job in exchange.execution._jobs.values():
-            assert job.task is not None
-            job.task.cancel()
-            exchange.execution._commands = _Silent()  # type: ignore[assignment]
-        await asyncio.sleep(0)
-        await exchange.store.close()
-
-
 class _Silent:
     """After death nothing is written any more."""
 
     async def execute(self, *_: object, **__: object) -> None:
         await asyncio.Event().wait()
+
+
+async def crash(exchange: Exchange) -> None:
+    """The process dies in the middle: nothing is handed over, only the file stays."""
+    exchange.execution._commands = _Silent()  # type: ignore[assignment]
+    exchange.execution._closing = True
+    for job in exchange.execution._jobs.values():
+        assert job.task is not None
+        job.task.cancel()
+    for loop in exchange.membership._loops:
+        await loop.stop()
+    await exchange.store.close()
 
 
 @pytest.mark.parametrize("rescue", ["restart", "resume", "fail"])
@@ -448,11 +457,10 @@ async def test_a_turn_broken_by_a_crash_is_rescued_as_its_agent_declares(rescue:
             await hold.wait()
         yield Text("done")
 
-    broken = Broken(tmp_path)
     exchange = await House(SqliteStore(tmp_path)).open(worker)
     outcome = await ask(exchange, "worker")
     await entered.wait()
-    await broken.die(exchange)
+    await crash(exchange)
 
     again = await House(SqliteStore(tmp_path)).open(worker)
     view = await again.settled(Outcome(outcome.run, [], replayed=True))
@@ -491,7 +499,7 @@ async def test_a_run_whose_agent_is_gone_fails_with_the_reason(tmp_path: Path) -
     exchange = await House(SqliteStore(tmp_path)).open(gate.driver)
     outcome = await ask(exchange, "gate")
     await gate.entered.wait()
-    await Broken(tmp_path).die(exchange)
+    await crash(exchange)
 
     @agent("other")
     async def nobody(turn: Turn) -> None: ...

@@ -8,7 +8,7 @@ from parley.engine.ports import Store
 from parley.engine.streams import Follower, Streams, read_all
 from parley.errors import CursorBeyondEnd, InvalidCursor, RunNotFound, StaleCursor
 from parley.ids import RunId
-from parley.testing.logs import LogWriter
+from parley.testing.logs import LogWriter, put
 
 
 class Source:
@@ -21,9 +21,9 @@ class Source:
 
     async def grow(self, count: int = 1, *, silently: bool = False) -> None:
         append = self.log.progress(count) if self.log.run else self.log.start()
-        await self.store.append(append)
+        await put(self.store, append)
         if not silently:
-            self.streams.publish(append.run, append.events)
+            self.streams.publish(append.run.id, append.events)
 
 
 @pytest.fixture
@@ -76,6 +76,24 @@ async def test_a_lost_notification_only_delays(source: Source) -> None:
         assert await take(follower, 2) == [3, 4]
 
 
+async def test_what_grows_elsewhere_is_read_once_for_all_who_follow(source: Source) -> None:
+    reads: list[int] = []
+    read = source.store.read
+
+    async def counted(run: RunId, after: int, limit: int) -> list[Event]:
+        reads.append(after)
+        return await read(run, after, limit)
+
+    followers = [await source.streams.follow(source.log.run_id, 2) for _ in range(50)]
+    source.store.read = counted  # type: ignore[method-assign]
+    await source.grow(3, silently=True)
+    source.streams.reach(source.log.run_id, 5)
+    for follower in followers:
+        assert await take(follower, 3) == [3, 4, 5]
+        follower.close()
+    assert reads == [2]
+
+
 async def test_silence_is_told_after_the_timeout(source: Source) -> None:
     with await source.streams.follow(source.log.run_id, 2) as follower:
         assert await follower.next(0.001) == []
@@ -90,20 +108,20 @@ async def test_followers_do_not_disturb_each_other(source: Source) -> None:
         if number != 3:
             assert await take(follower, 5) == [1, 2, 3, 4, 5]
             follower.close()
-    assert source.streams._followers == {}
+    assert source.streams._watches == {}
 
 
 async def test_an_unknown_run_cannot_be_followed(source: Source) -> None:
     with pytest.raises(RunNotFound):
         await source.streams.follow(RunId("unknown"))
-    assert source.streams._followers == {}
+    assert source.streams._watches == {}
 
 
 @pytest.mark.parametrize(("cursor", "error"), [(-1, InvalidCursor), (3, CursorBeyondEnd), (10**9, CursorBeyondEnd)])
 async def test_a_cursor_outside_the_log_is_refused(source: Source, cursor: int, error: type[Exception]) -> None:
     with pytest.raises(error):
         await source.streams.follow(source.log.run_id, cursor)
-    assert source.streams._followers == {}
+    assert source.streams._watches == {}
 
 
 async def test_a_cursor_below_the_floor_is_stale(source: Source) -> None:

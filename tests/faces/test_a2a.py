@@ -333,7 +333,7 @@ async def test_silence_is_filled_with_comments(server: Server, monkeypatch: pyte
             comments += line.startswith(":")
             if comments == 3:
                 break
-    await until(lambda: not server.exchange.streams._followers)
+    await until(lambda: not server.exchange.streams._watches)
 
 
 async def test_the_card_says_where_and_how(server: Server, clients: Clients) -> None:

@@ -10,9 +10,10 @@ from parley.engine.audit import verify_run
 from parley.errors import BrokenChain, ConfigurationError, NotFound, StoreUnavailable
 from parley.stores.blobs import open_blobs
 from parley.stores.memory import MemoryStore
+from parley.stores.postgres import PostgresStore, open_pool
 from parley.stores.schema import migrate_sqlite, migrations
 from parley.stores.sqlite import FILE, SqliteReader, SqliteStore, connect
-from parley.testing.logs import LogWriter
+from parley.testing.logs import LogWriter, put
 from parley.testing.stores import StoreContract
 
 
@@ -30,10 +31,18 @@ class TestSqliteStore(StoreContract):
         await store.close()
 
 
+class TestPostgresStore(StoreContract):
+    @pytest.fixture
+    async def store(self, database: str) -> AsyncIterator[PostgresStore]:
+        store = PostgresStore(await open_pool(database))
+        yield store
+        await store.close()
+
+
 async def test_a_log_outlives_the_store_that_wrote_it(tmp_path: Path) -> None:
     log = LogWriter()
     store = SqliteStore(tmp_path)
-    await store.append(log.start())
+    await put(store, log.start())
     await store.close()
     again = SqliteStore(tmp_path)
     assert await verify_run(again, log.run_id) == 2
@@ -43,7 +52,7 @@ async def test_a_log_outlives_the_store_that_wrote_it(tmp_path: Path) -> None:
 async def test_what_was_handed_in_before_close_is_committed(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     logs = [LogWriter() for _ in range(50)]
-    futures = [store.append(log.start()) for log in logs]
+    futures = [put(store, log.start()) for log in logs]
     await store.close()
     assert [await future for future in futures] == [None] * 50
     reader = SqliteReader(tmp_path / FILE)
@@ -62,14 +71,14 @@ async def test_one_process_at_a_time(tmp_path: Path) -> None:
 async def test_a_full_disk_refuses_the_write_and_keeps_nothing_of_it(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     small, large = LogWriter(), LogWriter()
-    await store.append(small.start())
+    await put(store, small.start())
     pages = store._writing.execute("PRAGMA page_count").fetchone()[0]
     store._writing.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreUnavailable):
-        await store.append(large.start().__class__(**_with_long_text(large)))
+        await put(store, large.start().__class__(**_with_long_text(large)))
     store._writing.execute("PRAGMA max_page_count = 1000000")
     assert await store.head(large.run_id) is None
-    await store.append(small.progress())
+    await put(store, small.progress())
     assert await verify_run(store, small.run_id) == 3
     await store.close()
 
@@ -83,8 +92,8 @@ def _with_long_text(log: LogWriter) -> dict[str, object]:
 async def test_a_tampered_database_is_found_out(tmp_path: Path) -> None:
     log = LogWriter()
     store = SqliteStore(tmp_path)
-    await store.append(log.start())
-    await store.append(log.progress(3))
+    await put(store, log.start())
+    await put(store, log.progress(3))
     connection = connect(tmp_path / FILE)
     connection.execute("UPDATE events SET payload = CAST(replace(payload, 'words', 'swords') AS BLOB) WHERE seq = 4")
     connection.close()
@@ -97,8 +106,8 @@ async def test_a_tampered_database_is_found_out(tmp_path: Path) -> None:
 async def test_a_log_that_was_cut_off_is_found_out(tmp_path: Path) -> None:
     log = LogWriter()
     store = SqliteStore(tmp_path)
-    await store.append(log.start())
-    await store.append(log.progress(3))
+    await put(store, log.start())
+    await put(store, log.progress(3))
     connection = connect(tmp_path / FILE)
     connection.execute("DELETE FROM events WHERE seq = 5")
     connection.close()

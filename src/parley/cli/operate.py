@@ -3,9 +3,11 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
+from pydantic import SecretStr
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -14,8 +16,9 @@ from parley.cli.exits import ERROR, OK
 from parley.engine.audit import all_runs, verify_run
 from parley.errors import BrokenChain, ConfigurationError
 from parley.ids import RunId
-from parley.settings import Settings, load, origins
-from parley.stores.schema import Phase, migrate_sqlite
+from parley.settings import Settings, load, origins, postgres_url
+from parley.stores.postgres import PostgresStore, open_pool
+from parley.stores.schema import Phase, migrate_postgres, migrate_sqlite
 from parley.stores.sqlite import FILE, SqliteReader, connect
 
 
@@ -38,28 +41,44 @@ def run_migrate(data_dir: Path | None, phase: str | None, *, as_json: bool) -> N
     if phase not in (None, "pre", "post"):
         raise ConfigurationError("--phase is pre or post.")
     phases: tuple[Phase, ...] = (phase,) if phase else ("pre", "post")
-    directory = load(data_dir=data_dir).data_dir
-    directory.mkdir(parents=True, exist_ok=True)
-    connection = connect(directory / FILE)
-    try:
-        applied = migrate_sqlite(connection, phases)
-    finally:
-        connection.close()
+    settings = load(data_dir=data_dir)
+    if settings.store == "postgres":
+        applied = asyncio.run(_migrate_postgres(postgres_url(settings), phases))
+    else:
+        applied = _migrate_sqlite(settings.data_dir, phases)
     if as_json:
         print(json.dumps({"applied": applied}))
     else:
         print("\n".join(f"applied {one}" for one in applied) or "up to date")
 
 
+def _migrate_sqlite(directory: Path, phases: tuple[Phase, ...]) -> list[str]:
+    directory.mkdir(parents=True, exist_ok=True)
+    with closing(connect(directory / FILE)) as connection:
+        return migrate_sqlite(connection, phases)
+
+
+async def _migrate_postgres(url: str, phases: tuple[Phase, ...]) -> list[str]:
+    pool = await open_pool(url, phases=())
+    try:
+        async with pool.acquire() as connection:
+            return await migrate_postgres(connection, phases)
+    finally:
+        await pool.close()
+
+
 def run_verify(run: str | None, data_dir: Path | None, *, as_json: bool) -> int:
-    directory = load(data_dir=data_dir).data_dir
-    if not (directory / FILE).is_file():
-        raise ConfigurationError(f"There is no database in {directory}.")
-    return asyncio.run(_verify(directory, run, as_json))
+    settings = load(data_dir=data_dir)
+    if settings.store == "sqlite" and not (settings.data_dir / FILE).is_file():
+        raise ConfigurationError(f"There is no database in {settings.data_dir}.")
+    return asyncio.run(_verify(settings, run, as_json))
 
 
-async def _verify(directory: Path, run: str | None, as_json: bool) -> int:
-    store = SqliteReader(directory / FILE)
+async def _verify(settings: Settings, run: str | None, as_json: bool) -> int:
+    if settings.store == "postgres":
+        store = PostgresStore(await open_pool(postgres_url(settings), phases=()))
+    else:
+        store = SqliteReader(settings.data_dir / FILE)
     checked, broken = 0, cast(list[dict[str, Any]], [])
     try:
         with Progress(console=Console(stderr=True), transient=True, disable=as_json) as progress:
@@ -87,4 +106,4 @@ async def _only(run: str) -> AsyncIterator[RunId]:
 
 
 def _plain(value: object) -> object:
-    return str(value) if isinstance(value, Path) else value
+    return str(value) if isinstance(value, Path | SecretStr) else value

@@ -1,7 +1,6 @@
 """Run a server: bind first, then say where, then serve until told to stop."""
 
 import asyncio
-import gc
 import importlib
 import importlib.util
 import os
@@ -18,7 +17,7 @@ import uvicorn
 import uvloop
 from rich.console import Console
 
-from parley.app import asgi, open_exchange
+from parley.app import asgi, open_exchange, tune_interpreter
 from parley.drivers.function import FunctionDriver
 from parley.engine.ports import Driver
 from parley.errors import ConfigurationError
@@ -33,7 +32,7 @@ def serve(settings: Settings, drivers: Sequence[Driver]) -> None:
     logs.configure(settings.log_format, settings.log_level)
     if settings.otel:
         _report_to_opentelemetry()
-    _tune_collector()
+    tune_interpreter()
     uvloop.run(_serve(settings, drivers))
 
 
@@ -43,12 +42,6 @@ def _report_to_opentelemetry() -> None:
     except ModuleNotFoundError:
         raise ConfigurationError("The setting otel needs the extra: pip install 'parley-a2a[otel]'.") from None
     otel.configure()
-
-
-def _tune_collector() -> None:
-    """What is loaded stays loaded; and a server's garbage is mostly acyclic, so look for cycles less often."""
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
 
 
 async def _serve(settings: Settings, drivers: Sequence[Driver]) -> None:

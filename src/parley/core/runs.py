@@ -67,6 +67,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     state: State = State.SUBMITTED
     version: int = 0
     cancel_requested: bool = False
+    owner: str = ""
+    """The replica that works on it, while somebody does."""
     epoch: int = 0
     inputs: int = 0
     """Inputs received, and how many of them turns have read."""
@@ -126,6 +128,10 @@ class Give(Struct, frozen=True):
 Report = Progress | ArtifactAdded | InputRequired | AuthRequired | Completed | Replied | Failed | Canceled | Rejected
 
 
+_SAYINGS = (Progress, ArtifactAdded)
+_GOOD_ENDS = (Completed, Replied, InputRequired, AuthRequired)
+
+
 class Emit(Struct, frozen=True):
     """What the executor of `epoch` has to say."""
 
@@ -147,8 +153,9 @@ class Cancel(Struct, frozen=True):
 
 
 class Recover(Struct, frozen=True):
-    """The executor of the current turn is gone. `orderly`: it was told to stop, which is nobody's failure."""
+    """The executor of `epoch` is gone. `orderly`: it was told to stop, which is nobody's failure."""
 
+    epoch: int
     how: Rescue
     orderly: bool = False
     reason: str = "The process that worked on this task stopped."
@@ -159,6 +166,8 @@ Command = Start | Give | Begin | Emit | Adopt | Cancel | Recover
 
 def decide(run: Run | None, command: Command) -> list[Payload]:
     """The events a command leads to, or the reason why it is refused. An empty list: it holds already."""
+    if run is not None and type(command) is Emit:
+        return _emit(run, command)
     if isinstance(command, Start):
         if run is not None:
             raise VersionConflict("A run with this id exists already.")
@@ -219,12 +228,12 @@ def _check_executor(run: Run, epoch: int) -> None:
 def _emit(run: Run, command: Emit) -> list[Payload]:
     _check_executor(run, command.epoch)
     report = command.report
-    if isinstance(report, Progress | ArtifactAdded):
+    if isinstance(report, _SAYINGS):
         return [report]
     if run.cancel_requested:
         # Whatever ends the turn once a cancel is on record, the run was canceled: one end, known to all.
         return [Canceled(report.reason if isinstance(report, Canceled) else None)]
-    if run.inputs > run.read and isinstance(report, Completed | Replied | InputRequired | AuthRequired):
+    if run.inputs > run.read and isinstance(report, _GOOD_ENDS):
         # An acknowledged input is never lost: the run goes on with it.
         return [TurnEnded(report.parts)]
     return [report]
@@ -251,7 +260,7 @@ def _cancel(run: Run, command: Cancel) -> list[Payload]:
 
 
 def _recover(run: Run, command: Recover) -> list[Payload]:
-    if run.ended or run.state is not State.WORKING:
+    if run.state is not State.WORKING or run.epoch != command.epoch:
         return []
     if run.cancel_requested:
         return [Canceled()]
@@ -273,6 +282,8 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
         )  # fmt: skip
     if run is None:
         raise RunNotFound("A log begins with `submitted`.")
+    if isinstance(event, _SAYINGS):
+        return replace(run, version=seq, updated_at=at)
     return replace(run, version=seq, updated_at=at, **_changes(run, at, event))
 
 
@@ -280,8 +291,9 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
     match event:
         case Started():
             return {
-                "state": State.WORKING, "epoch": event.epoch, "started_at": at, "read_before": run.read,
-                "read": run.inputs, "turns": run.turns + (not run.resuming), "resuming": False,
+                "state": State.WORKING, "owner": event.replica, "epoch": event.epoch, "started_at": at,
+                "read_before": run.read, "read": run.inputs, "turns": run.turns + (not run.resuming),
+                "resuming": False,
             }  # fmt: skip
         case Progress() | ArtifactAdded():
             return {}
@@ -289,7 +301,7 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             # A waiting run that got its answer is submitted again: accepted, and not yet being worked on.
             return {"inputs": run.inputs + 1, "state": State.SUBMITTED if run.state in WAITING else run.state}
         case Completed() | Replied():
-            return {"state": State.COMPLETED}
+            return {"state": State.COMPLETED, "owner": ""}
         case ChildStarted():
             return {"children": (*run.children, event.child)}
         case TurnEnded():
@@ -302,15 +314,15 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             return {"cancel_requested": True}
         case Rescued():
             return {
-                "state": State.SUBMITTED, "epoch": event.epoch, "read": run.read_before,
+                "state": State.SUBMITTED, "owner": "", "epoch": event.epoch, "read": run.read_before,
                 "rescues": event.attempt, "resuming": True,
             }  # fmt: skip
         case Failed():
-            return {"state": State.FAILED}
+            return {"state": State.FAILED, "owner": ""}
         case Canceled():
-            return {"state": State.CANCELED}
+            return {"state": State.CANCELED, "owner": ""}
         case Rejected():
-            return {"state": State.REJECTED}
+            return {"state": State.REJECTED, "owner": ""}
         case Submitted():
             raise VersionConflict("A log begins once.")
         case _:
@@ -319,4 +331,4 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
 
 def _pause(run: Run, state: State, at: int) -> dict[str, Any]:
     """The turn is over; the clock of the run's timeout stops."""
-    return {"state": state, "spent_ms": run.spent_ms + max(0, at - run.started_at), "rescues": 0}
+    return {"state": state, "owner": "", "spent_ms": run.spent_ms + max(0, at - run.started_at), "rescues": 0}

@@ -83,6 +83,24 @@ class View:
     def artifacts(self) -> list[Artifact]:
         return [_finished(building) for building in self._artifacts.values()]
 
+    def snapshot(self) -> bytes:
+        """All that can be seen now, to be kept when the events are forgotten."""
+        return _encode_snapshot(_Snapshot(self.run, self._status, self._history, self.artifacts, self.reply))
+
+    @staticmethod
+    def restored(snapshot: bytes) -> "View":
+        kept, view = _decode_snapshot(snapshot), View()
+        view._run, view._status, view._history, view.reply = kept.run, kept.status, kept.history, kept.reply
+        for artifact in kept.artifacts:
+            first = ArtifactAdded(
+                artifact.id, artifact.parts, artifact.name, artifact.description, last=artifact.complete,
+                metadata=artifact.metadata,
+            )  # fmt: skip
+            view._add(first)
+        for said in kept.history:
+            view._note_blobs(said.parts)
+        return view
+
     def feed(self, events: Iterable[Event]) -> None:
         for event in events:
             self.apply(event)
@@ -132,6 +150,18 @@ class View:
         else:
             building.chunks.extend(event.parts)
             building.complete = event.last
+
+
+class _Snapshot(Struct, frozen=True):
+    run: Run
+    status: Status
+    history: list[Said]
+    artifacts: list[Artifact]
+    reply: Said | None
+
+
+_encode_snapshot = msgspec.json.Encoder().encode
+_decode_snapshot = msgspec.json.Decoder(_Snapshot).decode
 
 
 def view_of(events: Iterable[Event]) -> View:

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -77,11 +78,14 @@ class Commands:
         published: Callable[[Run, list[Event]], None],
         clock: Clock = now_ms,
         max_payload: int = MAX_PAYLOAD,
+        *,
+        shared: bool = False,
     ) -> None:
         self._store = store
         self._published = published
         self._clock = clock
         self._max_payload = max_payload
+        self._shared = shared
         self._boxes: OrderedDict[RunId, _Box] = OrderedDict()
         self._background: set[asyncio.Task[None]] = set()
 
@@ -99,31 +103,33 @@ class Commands:
             self._advance(box)
         return future
 
-    async def execute(
+    def execute(
         self, run_id: RunId, *commands: Command, key: Key | None = None, expected: int | None = None
+    ) -> Awaitable[Outcome]:
+        """Submit, to be awaited until it is durable. A key that was used before answers with what it led to then."""
+        if key is None:
+            return self.submit(run_id, *commands, expected=expected)
+        return self._execute_once(run_id, commands, key, expected)
+
+    async def _execute_once(
+        self, run_id: RunId, commands: Sequence[Command], key: Key, expected: int | None
     ) -> Outcome:
-        """Submit and wait until it is durable. A key that was used before answers with what it led to then."""
-        if key is not None:
-            stored = await self._store.find_key(key.scope, key.name)
-            if stored is not None and stored.at >= self._clock() - KEY_LIFE_MS:
-                return await self._replay(stored, key)
+        stored = await self._store.find_key(key.scope, key.name)
+        if stored is not None and stored.at >= self._clock() - KEY_LIFE_MS:
+            return await self._replay(stored, key)
         try:
             return await self.submit(run_id, *commands, key=key, expected=expected)
         except KeyTaken:
-            stored = await self._store.find_key(key.scope, key.name) if key else None
-            if stored is None or key is None:
+            stored = await self._store.find_key(key.scope, key.name)
+            if stored is None:
                 raise
             return await self._replay(stored, key)
 
-    def known(self, run_id: RunId) -> Run | None:
-        """The run as last committed here, if it is at hand."""
-        box = self._boxes.get(run_id)
-        return box.run if box is not None else None
-
     async def state(self, run_id: RunId) -> Run:
-        run = self.known(run_id)
-        if run is not None:
-            return run
+        """The run as last committed: here, where nobody else writes; else as the store has it."""
+        box = self._boxes.get(run_id)
+        if box is not None and box.run is not None and not self._shared:
+            return box.run
         head = await self._store.head(run_id)
         if head is None:
             raise RunNotFound("No such run.")
@@ -195,8 +201,8 @@ class Commands:
         keys = [entry.key for entry in decided if entry.key is not None]
         expected = box.run.version if box.run else 0
         expired = self._clock() - KEY_LIFE_MS if keys else 0
-        future = self._store.append(Append(run, expected, events, keys, expired))
-        future.add_done_callback(lambda done: self._appended(box, decided, run, hash_, events, done))
+        done = partial(self._appended, box, decided, run, hash_, events)
+        self._store.append(Append(run, expected, events, keys, expired), done)
         return None
 
     def _apply(self, run_id: RunId, run: Run | None, hash_: bytes, entry: _Entry) -> tuple[Run, bytes, list[Event]]:
@@ -223,15 +229,8 @@ class Commands:
         return run, hash_, added
 
     def _appended(
-        self,
-        box: _Box,
-        entries: list[_Entry],
-        run: Run,
-        hash_: bytes,
-        events: list[Event],
-        done: "asyncio.Future[None]",
+        self, box: _Box, entries: list[_Entry], run: Run, hash_: bytes, events: list[Event], error: ParleyError | None
     ) -> None:
-        error = done.exception() if not done.cancelled() else asyncio.CancelledError()
         if error is None:
             box.run, box.hash = run, hash_
             self._published(run, events)
@@ -251,16 +250,20 @@ class Commands:
         again: list[_Entry] = []
         for entry in entries:
             entry.tries += 1
-            if entry.key is not None and isinstance(error, KeyTaken) and await self._is_taken(entry.key):
-                entry.fail(KeyTaken("The idempotency key was used in the meantime."))
-            elif entry.tries >= MAX_TRIES:
+            if entry.tries >= MAX_TRIES:
                 entry.fail(error)
+            elif isinstance(error, KeyTaken) and entry.key is not None and await self._is_taken(entry.key):
+                entry.fail(KeyTaken("The idempotency key was used in the meantime."))
             else:
                 again.append(entry)
         await self._load(box, again)
 
     async def _is_taken(self, key: Key) -> bool:
-        stored = await self._store.find_key(key.scope, key.name)
+        try:
+            stored = await self._store.find_key(key.scope, key.name)
+        except ParleyError:
+            # Then its append will say what is wrong.
+            return False
         return stored is not None and stored.at >= self._clock() - KEY_LIFE_MS
 
     def _resolve(self, entries: list[_Entry]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import uuid
+from collections.abc import Coroutine
 
 import msgspec
 from msgspec import Struct
@@ -18,10 +19,12 @@ from parley.core.views import View, view_of
 from parley.engine.attachments import Attachments
 from parley.engine.commands import MAX_PAYLOAD, Commands, Outcome
 from parley.engine.execution import GRACE_S, Execution
-from parley.engine.ports import Blobs, Driver, Key, Store
+from parley.engine.membership import LEASE_S, Membership
+from parley.engine.ports import Blobs, Cluster, Driver, Key, LogStore, Signals
+from parley.engine.retention import Retention
 from parley.engine.streams import Follower, Streams, read_all
 from parley.errors import AgentNotFound, Invalid, RunEnded, RunNotFound, VersionConflict
-from parley.ids import RunId, is_id, new_id, new_run_id
+from parley.ids import RunId, is_id, new_run_id
 
 
 class Send(Struct, frozen=True):
@@ -38,28 +41,28 @@ class Send(Struct, frozen=True):
 class Exchange:
     def __init__(
         self,
-        store: Store,
+        store: LogStore,
         blobs: Blobs,
+        cluster: Cluster,
+        signals: Signals,
         *,
         clock: Clock = now_ms,
         max_payload: int = MAX_PAYLOAD,
         grace_s: float = GRACE_S,
+        lease_s: float = LEASE_S,
+        keep_ms: int | None = None,
+        shared: bool = False,
     ) -> None:
+        self._agents: dict[str, Agent] = {}
+        self._signals = signals
         self.store = store
         self.streams = Streams(store)
         self.attachments = Attachments(blobs)
-        self.commands = Commands(store, self._published, clock, max_payload)
-        self.execution = Execution(
-            self.commands,
-            store,
-            self.attachments,
-            self._ask_child,
-            replica=new_id(),
-            clock=clock,
-            grace_s=grace_s,
-        )
-        self._agents: dict[str, Agent] = {}
-        self._cascades: set[asyncio.Task[None]] = set()
+        self.commands = Commands(store, self._published, clock, max_payload, shared=shared)
+        self.execution = Execution(self.commands, store, cluster, self.attachments, self._ask_child, grace_s)
+        self.retention = Retention(store, store, keep_ms, clock)
+        self.membership = Membership(store, cluster, self.execution, self._agents, self.retention, lease_s)
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def agents(self) -> dict[str, Agent]:
@@ -79,12 +82,18 @@ class Exchange:
         self.execution.register(driver)
 
     async def start(self) -> None:
-        """Take up what an earlier process left behind."""
-        await self.execution.recover()
+        """Join the replicas of this store, and take up what the dead have left behind."""
+        await self._signals.listen(self._heard, self._of_interest)
+        await self.membership.start()
 
     async def close(self) -> None:
+        """Hand over what is unfinished, and leave."""
         await self.execution.close()
-        await asyncio.gather(*self._cascades, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for slug in self._agents:
+            self._signals.wake(slug)
+        await self.membership.close()
+        await self._signals.close()
         await self.store.close()
 
     async def send(self, send: Send) -> Outcome:
@@ -114,8 +123,13 @@ class Exchange:
         return run
 
     async def view(self, run_id: RunId, *, upto: int | None = None) -> View:
-        events = await read_all(self.store, run_id)
-        return view_of(event for event in events if upto is None or event.seq <= upto)
+        head = await self.store.head(run_id)
+        if head is None:
+            raise RunNotFound("No such run.")
+        view = View.restored(head.snapshot) if head.snapshot else View()
+        events = await read_all(self.store, run_id, head.floor)
+        view.feed(event for event in events if upto is None or event.seq <= upto)
+        return view
 
     async def follow(self, run_id: RunId, after: int) -> Follower:
         return await self.streams.follow(run_id, after)
@@ -129,39 +143,30 @@ class Exchange:
         if not outcome.replayed and outcome.events and outcome.events[0].seq == 1:
             view, follower = view_of(outcome.events), self.continue_from(outcome)
         else:
-            view, follower = await self.view(outcome.run.id), await self.follow(outcome.run.id, 0)
-            follower.cursor = view.run.version
+            view = await self.view(outcome.run.id)
+            follower = await self.follow(outcome.run.id, view.run.version)
         with follower:
             while not view.run.settled:
                 view.feed(await follower.next())
         return view
 
     async def _start(self, run_id: RunId, start: Start, key: Key | None) -> Outcome:
-        slot = self.execution.reserve(start.agent)
-        if isinstance(slot, Rejected):
-            return await self.commands.execute(run_id, msgspec.structs.replace(start, reject=slot), key=key)
-        return await self._into(slot, start.agent, run_id, msgspec.structs.replace(start, begin=slot), key)
+        how = await self.execution.admit(self.agent(start.agent))
+        if isinstance(how, Rejected):
+            return await self.commands.execute(run_id, msgspec.structs.replace(start, reject=how), key=key)
+        return await self._accept(run_id, msgspec.structs.replace(start, begin=how), key)
 
     async def _give(self, run: Run, message: Message, key: Key | None) -> Outcome:
-        slot = self.execution.reserve(run.agent) if run.state in WAITING else None
-        begin = slot if isinstance(slot, Begin) else None
-        return await self._into(begin, run.agent, run.id, Give(message, begin), key)
+        how = await self.execution.admit(self.agent(run.agent)) if run.state in WAITING else None
+        return await self._accept(run.id, Give(message, how if isinstance(how, Begin) else None), key)
 
-    async def _into(
-        self, slot: Begin | None, agent: str, run_id: RunId, command: Start | Give, key: Key | None
-    ) -> Outcome:
-        """Write the input; then work on it in the slot, or queue it. A slot that was not used is given back."""
-        begun = False
-        try:
-            outcome = await self.commands.execute(run_id, command, key=key)
-            begun = any(event.type == "started" for event in outcome.events)
-        finally:
-            if slot is not None and not begun:
-                self.execution.release(agent)
-        if begun:
+    async def _accept(self, run_id: RunId, command: Start | Give, key: Key | None) -> Outcome:
+        """Write the input; then work on it, or let it wait for its turn."""
+        outcome = await self.commands.execute(run_id, command, key=key)
+        if any(event.type == "started" for event in outcome.events):
             self.execution.launch(outcome.run, outcome.events if outcome.events[0].seq == 1 else None)
         elif outcome.run.ready and not outcome.replayed:
-            self.execution.enqueue(outcome.run)
+            self.execution.dispatch(outcome.run.agent)
         return outcome
 
     async def _cancel(self, run_id: RunId, cancel: Cancel) -> Outcome:
@@ -184,11 +189,28 @@ class Exchange:
         return await self.settled(outcome)
 
     def _published(self, run: Run, events: list[Event]) -> None:
-        self.streams.publish(run, events)
+        self.streams.publish(run.id, events)
+        self._signals.tell(run.id, run.version)
         if run.children and (run.cancel_requested or run.state is State.FAILED):
-            task = asyncio.get_running_loop().create_task(self._cancel_children(run))
-            self._cascades.add(task)
-            task.add_done_callback(self._cascades.discard)
+            self._spawn(self._cancel_children(run))
+
+    def _heard(self, runs: list[tuple[RunId, int]], agents: list[str]) -> None:
+        """What other replicas have done."""
+        for run_id, version in runs:
+            self.streams.reach(run_id, version)
+            if self.execution.works_on(run_id):
+                self._spawn(self.execution.heard(run_id))
+        for slug in agents:
+            self.execution.dispatch(slug)
+
+    def _of_interest(self) -> list[RunId]:
+        """The runs of which this replica must not miss anything for long."""
+        return [*self.streams.followed, *self.execution.under_way]
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _cancel_children(self, run: Run) -> None:
         for child in run.children:

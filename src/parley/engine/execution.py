@@ -1,11 +1,9 @@
-"""Who works on what in this process: slots per agent, turns, cancel, timeout, rescue."""
+"""Who works on what in this process: turns, their cancel and timeout, and who begins next."""
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
-from parley.clock import Clock, now_ms
 from parley.core.agents import Agent
 from parley.core.events import Canceled, Completed, Event, Failed, Rejected
 from parley.core.runs import Begin, Emit, Recover, Report, Run, State
@@ -14,10 +12,10 @@ from parley.core.views import View
 from parley.engine.attachments import Attachments
 from parley.engine.commands import Commands
 from parley.engine.outbox import Outbox
-from parley.engine.ports import Driver, Store
+from parley.engine.ports import Cluster, Driver, Store
 from parley.engine.streams import read_all
 from parley.engine.turns import Turn
-from parley.errors import AgentError, LateResult, LeaseLost, NotReady, PayloadTooLarge
+from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
 from parley.ids import RunId
 from parley.telemetry import tell
 
@@ -29,10 +27,11 @@ AskFor = Callable[[Run, int, str, str], Awaitable[View]]
 class _Job:
     """One turn under way."""
 
-    __slots__ = ("driving", "ending", "grace", "run", "task", "timer")
+    __slots__ = ("driving", "ending", "grace", "in_slot", "run", "task", "timer")
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, in_slot: bool) -> None:
         self.run = run
+        self.in_slot = in_slot
         self.task: asyncio.Task[None] | None = None
         self.driving = False
         """Only while the agent's own code runs may the task be interrupted; the log is always written to the end."""
@@ -47,128 +46,145 @@ class _Job:
                 timer.cancel()
 
 
-class _Lane:
-    """The slots of one agent, and who waits for one, in order."""
-
-    def __init__(self, agent: Agent) -> None:
-        self.agent = agent
-        self.taken = 0
-        self.queue: deque[Run] = deque()
-
-    def take(self) -> bool:
-        limit = self.agent.limits.max_concurrent
-        if self.queue or (limit is not None and self.taken >= limit):
-            return False
-        self.taken += 1
-        return True
-
-    def full(self) -> Rejected | None:
-        limit = self.agent.limits.max_queued
-        if limit is None or len(self.queue) < limit:
-            return None
-        return Rejected("queue_full", f"Agent {self.agent.slug} has {limit} tasks waiting; try again later.")
-
-
 class Execution:
     def __init__(
         self,
         commands: Commands,
         store: Store,
+        cluster: Cluster,
         attachments: Attachments,
         ask: AskFor,
-        replica: str,
-        clock: Clock = now_ms,
         grace_s: float = GRACE_S,
     ) -> None:
         self._commands = commands
         self._store = store
+        self._cluster = cluster
         self._attachments = attachments
         self._ask = ask
-        self._replica = replica
-        self._clock = clock
         self._grace_s = grace_s
         self._drivers: dict[str, Driver] = {}
-        self._lanes: dict[str, _Lane] = {}
         self._jobs: dict[RunId, _Job] = {}
+        self._dispatching: dict[str, asyncio.Task[None]] = {}
+        self._asked_again: set[str] = set()
         self._closing = False
 
     def register(self, driver: Driver) -> None:
-        slug = driver.agent.slug
-        self._drivers[slug] = driver
-        self._lanes[slug] = _Lane(driver.agent)
+        self._drivers[driver.agent.slug] = driver
 
-    def reserve(self, slug: str) -> Begin | Rejected | None:
-        """A slot for a new turn right now; or None, it must wait; or the reason why it may not even wait."""
-        if self._closing:
-            return None
-        lane = self._lanes[slug]
-        return Begin(self._replica) if lane.take() else lane.full()
+    async def admit(self, agent: Agent) -> Begin | Rejected | None:
+        """How a new input is taken: worked on at once; or queued (None), when its agent has a limit; or not at all."""
+        limits = agent.limits
+        if limits.max_concurrent is None:
+            return None if self._closing else Begin(self._cluster.replica)
+        if limits.max_queued is not None:
+            # The one at the head of the queue may be about to begin: it does not count as waiting.
+            room = limits.max_queued + await self._free_slots(agent)
+            if len(await self._store.runs_in(State.SUBMITTED, agent=agent.slug, limit=room)) >= room:
+                return Rejected(
+                    "queue_full", f"Agent {agent.slug} has {limits.max_queued} tasks waiting; try again later."
+                )
+        return None
 
-    def release(self, slug: str) -> None:
-        """Give back a slot that was reserved and not used."""
-        lane = self._lanes[slug]
-        lane.taken -= 1
-        self._fill(lane)
-
-    def launch(self, run: Run, events: list[Event] | None = None) -> None:
-        """Work on a run in the slot that was taken for it. `events`: its whole log, if at hand."""
-        job = self._jobs[run.id] = _Job(run)
+    def launch(self, run: Run, events: list[Event] | None = None, *, in_slot: bool = False) -> None:
+        """Work on a run that has begun, or is to begin. `events`: its whole log, if at hand."""
+        job = self._jobs[run.id] = _Job(run, in_slot)
         job.task = asyncio.get_running_loop().create_task(self._work(job, events))
 
-    def enqueue(self, run: Run) -> None:
-        lane = self._lanes[run.agent]
-        lane.queue.append(run)
-        self._fill(lane)
+    def dispatch(self, slug: str) -> None:
+        """Begin what waits, as far as slots allow. Asked while it is under way, it looks once more."""
+        if self._closing or slug not in self._drivers:
+            return
+        if slug in self._dispatching:
+            self._asked_again.add(slug)
+            return
+        task = asyncio.get_running_loop().create_task(self._dispatch(self._drivers[slug].agent))
+        self._dispatching[slug] = task
 
     def cancel(self, run: Run) -> None:
         """Stop the turn of a run whose cancel is on record."""
         job = self._jobs.get(run.id)
         if job is not None:
             self._stop(job, Canceled())
-        elif lane := self._lanes.get(run.agent):
-            lane.queue = deque(waiting for waiting in lane.queue if waiting.id != run.id)
 
-    async def recover(self) -> None:
-        """Take up what an earlier process left: broken turns are rescued, waiting ones queued."""
-        for run in await self._store.unfinished():
-            driver = self._drivers.get(run.agent)
-            if run.state is State.WORKING:
-                run = await self._rescue(run, driver)
-            if run.ready and driver is not None:
-                self.enqueue(run)
+    async def heard(self, run_id: RunId) -> None:
+        """A run that is worked on here has grown elsewhere: its cancel may be on record."""
+        if run_id in self._jobs:
+            head = await self._store.head(run_id)
+            if head is not None and head.run.cancel_requested:
+                self.cancel(head.run)
+
+    @property
+    def under_way(self) -> list[RunId]:
+        return list(self._jobs)
+
+    def works_on(self, run_id: RunId) -> bool:
+        return run_id in self._jobs
+
+    async def rescue(self, run: Run) -> Run:
+        """Take up a run whose executor is gone, as its agent declares."""
+        driver = self._drivers.get(run.agent)
+        how = driver.agent.rescue if driver else "fail"
+        reason = "The process that worked on this task stopped." if driver else f"There is no agent {run.agent} here."
+        outcome = await self._commands.execute(run.id, Recover(run.epoch, how, reason=reason))
+        tell("run.rescued", run=run.id, agent=run.agent, how=how, state=outcome.run.state.value)
+        return outcome.run
+
+    async def abandon(self) -> None:
+        """This replica was given up: others have taken its runs, so stop working on them."""
+        for job in list(self._jobs.values()):
+            if job.task is not None and job.driving:
+                job.task.cancel()
+        await self._wait_for([job.task for job in self._jobs.values() if job.task is not None])
 
     async def close(self) -> None:
         """Stop working. Turns under way are handed over, which is not counted as a failure."""
         self._closing = True
-        tasks: list[asyncio.Task[None]] = []
-        for job in self._jobs.values():
-            if job.task is not None:
-                tasks.append(job.task)
-                if job.driving:
-                    job.task.cancel()
+        await asyncio.gather(*self._dispatching.values(), return_exceptions=True)
+        await self.abandon()
+
+    async def _wait_for(self, tasks: list[asyncio.Task[None]]) -> None:
         if tasks:
             await asyncio.wait(tasks, timeout=self._grace_s)
 
-    async def _rescue(self, run: Run, driver: Driver | None) -> Run:
-        how = driver.agent.rescue if driver else "fail"
-        reason = "The process that worked on this task stopped." if driver else f"There is no agent {run.agent} here."
-        outcome = await self._commands.execute(run.id, Recover(how, reason=reason))
-        tell("run.rescued", run=run.id, agent=run.agent, how=how, state=outcome.run.state.value)
-        return outcome.run
+    async def _free_slots(self, agent: Agent) -> int:
+        busy = await self._store.runs_in(State.WORKING, agent=agent.slug, limit=agent.limits.max_concurrent or 0)
+        return (agent.limits.max_concurrent or 0) - len(busy)
 
-    def _fill(self, lane: _Lane) -> None:
-        """Give free slots to those who wait, in order."""
-        limit = lane.agent.limits.max_concurrent
-        while lane.queue and not self._closing and (limit is None or lane.taken < limit):
-            lane.taken += 1
-            self.launch(lane.queue.popleft())
+    async def _dispatch(self, agent: Agent) -> None:
+        try:
+            while await self._begin_next(agent) or agent.slug in self._asked_again:
+                self._asked_again.discard(agent.slug)
+        except ParleyError as error:
+            tell("dispatch.failed", agent=agent.slug, code=error.code)
+        finally:
+            del self._dispatching[agent.slug]
+            self._asked_again.discard(agent.slug)
+
+    async def _begin_next(self, agent: Agent) -> bool:
+        """Begin the run that has waited longest. False: nothing waits, or there is no slot."""
+        limit = agent.limits.max_concurrent
+        if self._closing or (limit is not None and not await self._cluster.take_slot(agent.slug, limit)):
+            return False
+        run = await self._first_waiting(agent)
+        if run is not None:
+            self.launch(run, in_slot=limit is not None)
+            return True
+        if limit is not None:
+            await self._cluster.give_slot(agent.slug)
+        # Whoever came while the slot was held for nothing found none: look again now that it is free.
+        return limit is not None and await self._first_waiting(agent) is not None
+
+    async def _first_waiting(self, agent: Agent) -> Run | None:
+        """The longest waiting run that is not already about to begin here."""
+        waiting = await self._store.runs_in(State.SUBMITTED, agent=agent.slug, limit=len(self._jobs) + 1)
+        return next((run for run in waiting if run.id not in self._jobs), None)
 
     async def _work(self, job: _Job, events: list[Event] | None) -> None:
         """Turn after turn, until the run has ended or waits for somebody."""
         try:
             while True:
                 if job.run.state is not State.WORKING:
-                    job.run = (await self._commands.execute(job.run.id, Begin(self._replica))).run
+                    job.run = (await self._commands.execute(job.run.id, Begin(self._cluster.replica))).run
                 job.run = await self._turn(job, events)
                 self._tell_ended(job.run)
                 events = None
@@ -183,7 +199,15 @@ class Execution:
         finally:
             job.clear()
             self._jobs.pop(job.run.id, None)
-            self.release(job.run.agent)
+            if job.in_slot:
+                await self._leave_slot(job.run.agent)
+
+    async def _leave_slot(self, slug: str) -> None:
+        try:
+            await self._cluster.give_slot(slug)
+        except ParleyError as error:
+            tell("dispatch.failed", agent=slug, code=error.code)
+        self.dispatch(slug)
 
     async def _turn(self, job: _Job, events: list[Event] | None) -> Run:
         run = job.run
@@ -192,7 +216,7 @@ class Execution:
         job.clear()
         if ending is None:
             how = self._drivers[run.agent].agent.rescue
-            return (await self._commands.execute(run.id, Recover(how, orderly=True))).run
+            return (await self._commands.execute(run.id, Recover(run.epoch, how, orderly=True))).run
         try:
             return await outbox.finish(ending)
         except PayloadTooLarge as error:
@@ -250,7 +274,7 @@ class Execution:
 
     def _arm(self, job: _Job) -> None:
         """Start the clock of the agent's timeout; time spent in earlier turns counts, time spent waiting does not."""
-        limit = self._lanes[job.run.agent].agent.limits.timeout_s
+        limit = self._drivers[job.run.agent].agent.limits.timeout_s
         if limit is not None:
             left = max(0.0, limit - job.run.spent_ms / 1000)
             late = Failed("timeout", f"The agent took longer than {limit:g} s.")

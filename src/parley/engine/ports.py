@@ -1,15 +1,15 @@
 """What the engine needs from the outside, as protocols. An adapter is one module that implements one of them."""
 
-from asyncio import Future
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from parley.core.agents import Agent
 from parley.core.events import GENESIS, Event
-from parley.core.runs import Run
+from parley.core.runs import Run, State
 from parley.core.turns import Output
+from parley.errors import ParleyError
 from parley.ids import RunId
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class Head(Struct, frozen=True):
     hash: bytes
     floor: int = 0
     floor_hash: bytes = GENESIS
+    snapshot: bytes | None = None
+    """What could be seen of the run at its floor, when events before it were forgotten."""
 
 
 class Append(Struct):
@@ -55,6 +57,10 @@ class Append(Struct):
     @property
     def hash(self) -> bytes:
         return self.events[-1].hash
+
+
+Done = Callable[[ParleyError | None], None]
+"""Told what became of an append: None when it is durable."""
 
 
 class Readable(Protocol):
@@ -74,18 +80,90 @@ class Readable(Protocol):
 class Store(Readable, Protocol):
     """Where logs live. `parley.testing.stores` holds the suite that every implementation passes."""
 
-    def append(self, append: Append) -> "Future[None]":
-        """Commit all of it or nothing; VersionConflict or KeyTaken when a rival was first."""
+    def append(self, append: Append, done: Done) -> None:
+        """Commit all of it or nothing, and say so: VersionConflict or KeyTaken when a rival was first. Never waits.
+
+        `done` is called in the event loop, later; a future per append would be most of an append's cost.
+        """
         ...
 
     async def find_key(self, scope: str, name: str) -> StoredKey | None: ...
 
-    async def unfinished(self) -> list[Run]:
-        """All runs that have not ended, oldest first."""
+    async def runs_in(
+        self, state: State, *, agent: str | None = None, owner: str | None = None, limit: int = 1000
+    ) -> list[Run]:
+        """Runs in a state, in the order in which they arrived."""
         ...
 
-    async def trim(self, run: RunId, floor: int) -> None:
+    async def close(self) -> None: ...
+
+
+class Archive(Protocol):
+    """The part of a store that lets the past be forgotten."""
+
+    async def expired(self, before: int, limit: int) -> list[Run]:
+        """Runs that ended before a time (ms) and still have events."""
+        ...
+
+    async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
         """Forget the events up to and including `floor`; the chain stays verifiable from there."""
+        ...
+
+    async def forget_keys(self, before: int) -> int:
+        """Forget idempotency keys older than a time (ms); how many."""
+        ...
+
+
+class LogStore(Store, Archive, Protocol):
+    """What an adapter for logs implements: all of it."""
+
+
+class Cluster(Protocol):
+    """Who works on a store. One process alone is a cluster of one."""
+
+    @property
+    def replica(self) -> str:
+        """This replica's id, new at every `join`."""
+        ...
+
+    async def join(self) -> None: ...
+
+    async def renew(self) -> list[str] | None:
+        """Prove to be alive; everyone who is, oldest first. None: this replica was given up, and must join anew."""
+        ...
+
+    async def bury(self) -> list[str]:
+        """Give up those that did not renew in time; all whose work has not been taken up yet."""
+        ...
+
+    async def forget(self, replica: str) -> None:
+        """All work of a buried replica has been taken up; its slots are free."""
+        ...
+
+    async def take_slot(self, agent: str, limit: int) -> bool: ...
+
+    async def give_slot(self, agent: str) -> None: ...
+
+    async def leave(self) -> None: ...
+
+
+Heard = Callable[[list[tuple[RunId, int]], list[str]], None]
+"""Called with the runs that have grown elsewhere (and to which version), and the agents that have work to do."""
+
+
+class Signals(Protocol):
+    """Wakes the other replicas. A signal may be lost; the store has the truth."""
+
+    def tell(self, run: RunId, version: int) -> None:
+        """A run has grown. Never waits."""
+        ...
+
+    def wake(self, agent: str) -> None:
+        """Somebody may begin waiting work of this agent. Never waits."""
+        ...
+
+    async def listen(self, heard: Heard, of_interest: Callable[[], list[RunId]]) -> None:
+        """Call `heard` for what others tell; and look after the runs `of_interest` from time to time all the same."""
         ...
 
     async def close(self) -> None: ...

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 
 from parley.core.events import Event
-from parley.core.runs import Run
-from parley.engine.ports import Readable, Store
-from parley.errors import CursorBeyondEnd, InvalidCursor, RunNotFound, StaleCursor
+from parley.engine.ports import Readable
+from parley.errors import CursorBeyondEnd, InvalidCursor, ParleyError, RunNotFound, StaleCursor
 from parley.ids import RunId
+from parley.telemetry import tell
 
 PAGE = 256
 MAX_BUFFERED = 1024
@@ -115,21 +115,51 @@ class Follower:
             waiter.set_exception(TimeoutError())
 
 
+class _Watch:
+    """A run that somebody here follows: by whom, and how far its log is known."""
+
+    __slots__ = ("fetching", "followers", "head", "wanted")
+
+    def __init__(self) -> None:
+        self.followers: set[Follower] = set()
+        self.head = 0
+        self.wanted = 0
+        self.fetching: asyncio.Task[None] | None = None
+
+
 class Streams:
     """Who follows what in this process."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Readable) -> None:
         self.store = store
-        self._followers: dict[RunId, set[Follower]] = {}
+        self._watches: dict[RunId, _Watch] = {}
 
-    def publish(self, run: Run, events: list[Event]) -> None:
-        for follower in self._followers.get(run.id, ()):
-            follower.offer(events)
+    @property
+    def followed(self) -> list[RunId]:
+        return list(self._watches)
+
+    def publish(self, run_id: RunId, events: list[Event]) -> None:
+        """Events that were committed, here or elsewhere."""
+        watch = self._watches.get(run_id)
+        if watch is not None:
+            watch.head = max(watch.head, events[-1].seq)
+            for follower in watch.followers:
+                follower.offer(events)
+
+    def reach(self, run_id: RunId, version: int) -> None:
+        """A run has grown elsewhere: read the rest once, for all who follow it."""
+        watch = self._watches.get(run_id)
+        if watch is not None and version > watch.head:
+            watch.wanted = max(watch.wanted, version)
+            if watch.fetching is None:
+                watch.fetching = asyncio.get_running_loop().create_task(self._fetch(run_id, watch))
 
     def begin(self, run_id: RunId, after: int) -> Follower:
         """Follow a run whose version is known to be `after` right now, so that nothing need be replayed."""
         follower = Follower(self, run_id, after)
-        self._followers.setdefault(run_id, set()).add(follower)
+        watch = self._watches.setdefault(run_id, _Watch())
+        watch.followers.add(follower)
+        watch.head = max(watch.head, after)
         return follower
 
     async def follow(self, run_id: RunId, after: int = 0) -> Follower:
@@ -152,6 +182,7 @@ class Streams:
             follower.close()
             raise
         follower.reach(head.run.version)
+        self._watches[run_id].head = max(self._watches[run_id].head, head.run.version)
         return follower
 
     async def stale(self, run_id: RunId, cursor: int) -> StaleCursor:
@@ -159,11 +190,23 @@ class Streams:
         return _stale(cursor, head.floor if head else 0)
 
     def leave(self, follower: Follower) -> None:
-        followers = self._followers.get(follower.run_id)
-        if followers is not None:
-            followers.discard(follower)
-            if not followers:
-                del self._followers[follower.run_id]
+        watch = self._watches.get(follower.run_id)
+        if watch is not None:
+            watch.followers.discard(follower)
+            if not watch.followers:
+                del self._watches[follower.run_id]
+
+    async def _fetch(self, run_id: RunId, watch: _Watch) -> None:
+        try:
+            while watch.followers and watch.head < watch.wanted:
+                events = await self.store.read(run_id, watch.head, PAGE)
+                if not events:
+                    break
+                self.publish(run_id, events)
+        except ParleyError as error:
+            tell("stream.behind", run=run_id, code=error.code)
+        finally:
+            watch.fetching = None
 
 
 def _stale(cursor: int, floor: int) -> StaleCursor:

@@ -3,9 +3,11 @@
 import asyncio
 from bisect import bisect_right
 
-from parley.core.events import GENESIS, Event
-from parley.core.runs import Run
-from parley.engine.ports import Append, Head, StoredKey
+from msgspec.structs import replace
+
+from parley.core.events import Event
+from parley.core.runs import Run, State
+from parley.engine.ports import Append, Done, Head, StoredKey
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 
@@ -17,15 +19,13 @@ class MemoryStore:
         self._keys: dict[tuple[str, str], StoredKey] = {}
         self._closed = False
 
-    def append(self, append: Append) -> "asyncio.Future[None]":
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def append(self, append: Append, done: Done) -> None:
+        error: ParleyError | None = None
         try:
             self._append(append)
-        except ParleyError as error:
-            future.set_exception(error)
-        else:
-            future.set_result(None)
-        return future
+        except ParleyError as refused:
+            error = refused
+        asyncio.get_running_loop().call_soon(done, error)
 
     def _append(self, append: Append) -> None:
         if self._closed:
@@ -39,8 +39,7 @@ class MemoryStore:
                 raise KeyTaken("The idempotency key was used before.")
         for key in append.keys:
             self._keys[key.scope, key.name] = StoredKey(run.id, run.version, key.digest, run.updated_at)
-        floor, floor_hash = (head.floor, head.floor_hash) if head else (0, GENESIS)
-        self._heads[run.id] = Head(run, append.hash, floor, floor_hash)
+        self._heads[run.id] = replace(head, run=run, hash=append.hash) if head else Head(run, append.hash)
         self._events.setdefault(run.id, []).extend(append.events)
 
     async def head(self, run: RunId) -> Head | None:
@@ -54,18 +53,31 @@ class MemoryStore:
     async def find_key(self, scope: str, name: str) -> StoredKey | None:
         return self._keys.get((scope, name))
 
-    async def unfinished(self) -> list[Run]:
-        live = [head.run for head in self._heads.values() if not head.run.ended]
-        return sorted(live, key=lambda run: (run.created_at, run.id))
+    async def runs_in(
+        self, state: State, *, agent: str | None = None, owner: str | None = None, limit: int = 1000
+    ) -> list[Run]:
+        """A dict keeps the order in which its keys arrived."""
+        found = [head.run for head in self._heads.values() if head.run.state is state]
+        return [run for run in found if agent in (None, run.agent) and owner in (None, run.owner)][:limit]
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
         return sorted(run for run in self._heads if run > after)[:limit]
 
-    async def trim(self, run: RunId, floor: int) -> None:
+    async def expired(self, before: int, limit: int) -> list[Run]:
+        heads = [head for head in self._heads.values() if head.floor < head.run.version]
+        return [head.run for head in heads if head.run.ended and head.run.updated_at < before][:limit]
+
+    async def forget_keys(self, before: int) -> int:
+        gone = [key for key, stored in self._keys.items() if stored.at < before]
+        for key in gone:
+            del self._keys[key]
+        return len(gone)
+
+    async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
         head, events = self._heads[run], self._events[run]
         gone = [event for event in events if event.seq <= floor]
         if gone:
-            self._heads[run] = Head(head.run, head.hash, gone[-1].seq, gone[-1].hash)
+            self._heads[run] = Head(head.run, head.hash, gone[-1].seq, gone[-1].hash, snapshot)
             self._events[run] = events[len(gone) :]
 
     async def close(self) -> None:

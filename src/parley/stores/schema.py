@@ -4,7 +4,7 @@ last process of the older code has gone."""
 import re
 import sqlite3
 from importlib.resources import files
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -35,21 +35,37 @@ def migrations(dialect: str) -> list[Migration]:
     return sorted(found, key=lambda one: (one.number, one.phase != "pre"))
 
 
+def missing(dialect: str, done: set[str], phases: tuple[Phase, ...]) -> list[Migration]:
+    known = migrations(dialect)
+    if newer := sorted(done - {one.id for one in known}):
+        raise ConfigurationError(f"The database was written by a newer Parley (it has {newer[-1]}).")
+    return [one for one in known if one.id not in done and one.phase in phases]
+
+
 def migrate_sqlite(connection: sqlite3.Connection, phases: tuple[Phase, ...] = ("pre", "post")) -> list[str]:
     """Apply what is missing, each file in a transaction of its own; the ids of what was applied."""
     connection.execute(
         "CREATE TABLE IF NOT EXISTS migrations (id TEXT PRIMARY KEY, at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)"
     )
-    known = migrations("sqlite")
     done = {str(row[0]) for row in connection.execute("SELECT id FROM migrations")}
-    if newer := sorted(done - {one.id for one in known}):
-        raise ConfigurationError(f"The database was written by a newer Parley (it has {newer[-1]}).")
-    applied: list[str] = []
-    for one in known:
-        if one.id not in done and one.phase in phases:
-            quoted = one.id.replace("'", "''")
-            connection.executescript(
-                f"BEGIN IMMEDIATE;\n{one.sql}\nINSERT INTO migrations (id) VALUES ('{quoted}');\nCOMMIT;"
-            )
-            applied.append(one.id)
-    return applied
+    todo = missing("sqlite", done, phases)
+    for one in todo:
+        connection.executescript(
+            f"BEGIN IMMEDIATE;\n{one.sql}\nINSERT INTO migrations (id) VALUES ('{one.id}');\nCOMMIT;"
+        )
+    return [one.id for one in todo]
+
+
+async def migrate_postgres(connection: Any, phases: tuple[Phase, ...] = ("pre", "post")) -> list[str]:
+    """The same for PostgreSQL; replicas that start together take turns."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtext('parley.migrations'))")
+        await connection.execute(
+            "CREATE TABLE IF NOT EXISTS migrations (id text PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())"
+        )
+        done = {str(row[0]) for row in await connection.fetch("SELECT id FROM migrations")}
+        todo = missing("postgres", done, phases)
+        for one in todo:
+            await connection.execute(one.sql)
+            await connection.execute("INSERT INTO migrations (id) VALUES ($1)", one.id)
+    return [one.id for one in todo]

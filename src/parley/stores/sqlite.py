@@ -10,48 +10,42 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from parley.core.events import Event, restored
-from parley.core.runs import Run
-from parley.engine.ports import Append, Head, StoredKey
+from parley.core.runs import Run, State
+from parley.engine.ports import Append, Done, Head, StoredKey
 from parley.errors import ConfigurationError, KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.schema import migrate_sqlite
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
-Waiting = tuple[Append, "asyncio.Future[None]"]
-Settled = tuple["asyncio.Future[None]", ParleyError | None]
+Waiting = tuple[Append, Done]
+Settled = tuple[Done, ParleyError | None]
 
 MAX_BATCH = 512
 FILE = "parley.db"
 
-# Each statement takes many rows at once (`{rows}`): the interpreter's lock is given up and fought for once per
-# statement, not once per row, while the event loop goes on working.
-_INSERT_RUNS = """
+_INSERT_RUN = """
 INSERT OR IGNORE INTO runs
-  (run_id, version, hash, agent, principal, conversation, state, ended, created_at, updated_at, body)
-VALUES {rows}"""
-_UPDATE_RUNS = """
-UPDATE runs SET version = new.column3, hash = new.column4, state = new.column5, ended = new.column6,
-  updated_at = new.column7, body = new.column8
-FROM (VALUES {rows}) AS new WHERE runs.run_id = new.column1 AND runs.version = new.column2"""
-_INSERT_EVENTS = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES {rows}"
+  (run_id, version, hash, arrival, agent, principal, conversation, state, owner, ended, created_at, updated_at, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_UPDATE_RUN = """
+UPDATE runs SET version = ?, hash = ?, state = ?, owner = ?, ended = ?, updated_at = ?, body = ?
+WHERE run_id = ? AND version = ?"""
+_INSERT_EVENT = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES (?, ?, ?, ?, ?, ?)"
 _INSERT_KEY = """
 INSERT INTO keys (scope, name, run_id, version, digest, at) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (scope, name) DO UPDATE
   SET run_id = excluded.run_id, version = excluded.version, digest = excluded.digest, at = excluded.at
   WHERE keys.at < ?"""
-
-MAX_ROWS = 128
-"""How many rows one statement takes at the most: every size up to it stays prepared."""
 
 _encode_run = msgspec.msgpack.Encoder().encode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
@@ -62,9 +56,7 @@ class _Rival(Exception):
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, timeout=10, cached_statements=4 * MAX_ROWS
-    )
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA wal_autocheckpoint = 4000")
@@ -83,8 +75,8 @@ class SqliteReader:
         self._closed = False
 
     async def head(self, run: RunId) -> Head | None:
-        row = await self._one("SELECT body, hash, floor, floor_hash FROM runs WHERE run_id = ?", run)
-        return Head(_decode_run(row[0]), row[1], row[2], row[3]) if row else None
+        row = await self._one("SELECT body, hash, floor, floor_hash, snapshot FROM runs WHERE run_id = ?", run)
+        return Head(_decode_run(row[0]), *row[1:]) if row else None
 
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
         rows = await self._all(
@@ -97,8 +89,16 @@ class SqliteReader:
         row = await self._one("SELECT run_id, version, digest, at FROM keys WHERE scope = ? AND name = ?", scope, name)
         return StoredKey(*row) if row else None
 
-    async def unfinished(self) -> list[Run]:
-        rows = await self._all("SELECT body FROM runs WHERE ended = 0 ORDER BY created_at, run_id")
+    async def runs_in(
+        self, state: State, *, agent: str | None = None, owner: str | None = None, limit: int = 1000
+    ) -> list[Run]:
+        # The state is part of the text, not a parameter, so that the partial indexes are used.
+        where, values = f"state = '{state.value}'", list[object]()
+        for column, value in (("agent", agent), ("owner", owner)):
+            if value is not None:
+                where += f" AND {column} = ?"
+                values.append(value)
+        rows = await self._all(f"SELECT body FROM runs WHERE {where} ORDER BY arrival LIMIT ?", *values, limit)
         return [_decode_run(row[0]) for row in rows]
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
@@ -140,27 +140,46 @@ class SqliteStore(SqliteReader):
         directory.mkdir(parents=True, exist_ok=True)
         super().__init__(directory / FILE)
         self._lock = _lock(directory / "parley.lock")
-        self._queue: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
+        self._waiting: list[Waiting] = []
+        self._backlog: list[Waiting] = []
+        self._closing = False
+        self._queue: queue.SimpleQueue[list[Waiting] | None] = queue.SimpleQueue()
         self._writing = connect(self._path)
         migrate_sqlite(self._writing)
+        self._arrivals = count(self._writing.execute("SELECT coalesce(max(arrival), 0) + 1 FROM runs").fetchone()[0])
         self._writer = threading.Thread(target=self._write, name="parley-write", daemon=True)
         self._writer.start()
 
-    def append(self, append: Append) -> "asyncio.Future[None]":
-        future = self._loop.create_future()
+    def append(self, append: Append, done: Done) -> None:
         if self._closed:
-            future.set_exception(StoreUnavailable("The store is closed."))
-        else:
-            self._queue.put((append, future))
-        return future
+            self._loop.call_soon(done, StoreUnavailable("The store is closed."))
+            return
+        if not self._waiting:
+            # Once per round of the loop, not once per append: waking a thread costs more than what it would do.
+            self._loop.call_soon(self._hand_over)
+        self._waiting.append((append, done))
 
-    async def trim(self, run: RunId, floor: int) -> None:
-        await self._call(lambda connection: _trim(connection, run, floor))
+    def _hand_over(self) -> None:
+        if self._waiting:
+            self._queue.put(self._waiting)
+            self._waiting = []
+
+    async def expired(self, before: int, limit: int) -> list[Run]:
+        sql = "SELECT body FROM runs WHERE ended = 1 AND floor < version AND updated_at < ? LIMIT ?"
+        return [_decode_run(row[0]) for row in await self._all(sql, before, limit)]
+
+    async def forget_keys(self, before: int) -> int:
+        delete = "DELETE FROM keys WHERE at < ?"
+        return await self._call(lambda connection: connection.execute(delete, (before,)).rowcount)
+
+    async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
+        await self._call(lambda connection: _trim(connection, run, floor, snapshot))
 
     async def close(self) -> None:
         """Everything that was handed in is committed first."""
         if self._closed:
             return
+        self._hand_over()
         self._queue.put(None)
         await asyncio.to_thread(self._writer.join)
         await super().close()
@@ -175,30 +194,29 @@ class SqliteStore(SqliteReader):
             except sqlite3.Error as error:
                 reason = StoreUnavailable("The store refused the write; nothing of it was kept.")
                 reason.__cause__ = error
-                settled = [(future, reason) for _, future in batch]
+                settled = [(done, reason) for _, done in batch]
             self._loop.call_soon_threadsafe(_answer, settled)
 
     def _take(self) -> list[Waiting]:
-        """Everything that waits, at least one; empty when the store is closing."""
-        batch: list[Waiting] = []
-        waiting = self._queue.get()
-        while waiting is not None:
-            batch.append(waiting)
-            if len(batch) >= MAX_BATCH or self._queue.empty():
-                return batch
-            waiting = self._queue.get_nowait()
-        if batch:
-            self._queue.put(None)
+        """What waits, up to a batch, at least one; empty when the store is closing."""
+        backlog = self._backlog
+        while not self._closing and (not backlog or not self._queue.empty()):
+            waiting = self._queue.get()
+            if waiting is None:
+                self._closing = True
+            else:
+                backlog += waiting
+        batch, self._backlog = backlog[:MAX_BATCH], backlog[MAX_BATCH:]
         return batch
 
     def _commit(self, batch: list[Waiting]) -> list[Settled]:
         try:
             with _transaction(self._writing):
-                _write_all(self._writing, [append for append, _ in batch])
+                _write_all(self._writing, [append for append, _ in batch], self._arrivals)
         except _Rival:
             with _transaction(self._writing):
-                return [(future, _write_singly(self._writing, append)) for append, future in batch]
-        return [(future, None) for _, future in batch]
+                return [(done, _write_singly(self._writing, append, self._arrivals)) for append, done in batch]
+        return [(done, None) for _, done in batch]
 
 
 class _transaction:  # noqa: N801 - reads as a statement
@@ -220,39 +238,21 @@ class _transaction:  # noqa: N801 - reads as a statement
             self._connection.execute("ROLLBACK")
 
 
-def _write_all(connection: sqlite3.Connection, appends: list[Append]) -> None:
+def _write_all(connection: sqlite3.Connection, appends: list[Append], arrivals: Iterator[int]) -> None:
     """Write a batch with one statement of each kind. Each run occurs once: its mailbox has one append under way."""
-    new = [_new_row(append) for append in appends if append.expected == 0]
+    new = [_new_row(append, next(arrivals)) for append in appends if append.expected == 0]
     known = [_known_row(append) for append in appends if append.expected > 0]
     keys = [row for append in appends if append.keys for row in _key_rows(append)]
-    written = _write_rows(connection, _INSERT_RUNS, new) + _write_rows(connection, _UPDATE_RUNS, known)
-    if keys:
-        written += connection.executemany(_INSERT_KEY, keys).rowcount
-    if written != len(new) + len(known) + len(keys):
-        raise _Rival
-    _write_rows(connection, _INSERT_EVENTS, [_event_row(event) for append in appends for event in append.events])
+    for sql, rows in ((_INSERT_RUN, new), (_UPDATE_RUN, known), (_INSERT_KEY, keys)):
+        if rows and connection.executemany(sql, rows).rowcount != len(rows):
+            raise _Rival
+    connection.executemany(_INSERT_EVENT, [_event_row(event) for append in appends for event in append.events])
 
 
-def _write_rows(connection: sqlite3.Connection, sql: str, rows: list[Row]) -> int:
-    """How many rows were written."""
-    written = 0
-    for start in range(0, len(rows), MAX_ROWS):
-        chunk = rows[start : start + MAX_ROWS]
-        statement = _statement(sql, len(chunk), len(chunk[0]))
-        written += connection.execute(statement, [value for row in chunk for value in row]).rowcount
-    return written
-
-
-@cache
-def _statement(sql: str, rows: int, columns: int) -> str:
-    row = f"({', '.join('?' * columns)})"
-    return sql.format(rows=", ".join([row] * rows))
-
-
-def _write_singly(connection: sqlite3.Connection, append: Append) -> ParleyError | None:
+def _write_singly(connection: sqlite3.Connection, append: Append, arrivals: Iterator[int]) -> ParleyError | None:
     connection.execute("SAVEPOINT one")
     try:
-        _write_all(connection, [append])
+        _write_all(connection, [append], arrivals)
     except _Rival:
         connection.execute("ROLLBACK TO one")
         row = connection.execute("SELECT version FROM runs WHERE run_id = ?", (append.run.id,)).fetchone()
@@ -264,18 +264,19 @@ def _write_singly(connection: sqlite3.Connection, append: Append) -> ParleyError
     return None
 
 
-def _new_row(append: Append) -> Row:
+def _new_row(append: Append, arrival: int) -> Row:
     run = append.run
     return (
-        run.id, run.version, append.hash, run.agent, run.principal, run.conversation,
-        run.state.value, run.ended, run.created_at, run.updated_at, _encode_run(run),
+        run.id, run.version, append.hash, arrival, run.agent, run.principal, run.conversation,
+        run.state.value, run.owner, run.ended, run.created_at, run.updated_at, _encode_run(run),
     )  # fmt: skip
 
 
 def _known_row(append: Append) -> Row:
     run = append.run
     return (
-        run.id, append.expected, run.version, append.hash, run.state.value, run.ended, run.updated_at, _encode_run(run),
+        run.version, append.hash, run.state.value, run.owner, run.ended, run.updated_at, _encode_run(run),
+        run.id, append.expected,
     )  # fmt: skip
 
 
@@ -297,25 +298,22 @@ def _event_row(event: Event) -> Row:
     return (event.run, event.seq, event.at, event.type, event.body, event.hash)
 
 
-def _trim(connection: sqlite3.Connection, run: RunId, floor: int) -> None:
+def _trim(connection: sqlite3.Connection, run: RunId, floor: int, snapshot: bytes | None) -> None:
     with _transaction(connection):
         row = connection.execute(
             "SELECT seq, hash FROM events WHERE run_id = ? AND seq <= ? ORDER BY seq DESC LIMIT 1",
             (run, floor),
         ).fetchone()
         if row is not None:
-            connection.execute("UPDATE runs SET floor = ?, floor_hash = ? WHERE run_id = ?", (*row, run))
+            connection.execute(
+                "UPDATE runs SET floor = ?, floor_hash = ?, snapshot = ? WHERE run_id = ?", (*row, snapshot, run)
+            )
             connection.execute("DELETE FROM events WHERE run_id = ? AND seq <= ?", (run, floor))
 
 
 def _answer(settled: list[Settled]) -> None:
-    for future, error in settled:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(error)
+    for done, error in settled:
+        done(error)
 
 
 def _lock(path: Path) -> int:

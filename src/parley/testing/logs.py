@@ -1,10 +1,13 @@
 """Make pieces of a log by hand."""
 
+import asyncio
+
 from parley.core.artifacts import text_part
 from parley.core.conversations import Message
 from parley.core.events import GENESIS, Event, InputReceived, Payload, Progress, Submitted, sealed
 from parley.core.runs import Run, evolve
-from parley.engine.ports import Append, Key
+from parley.engine.ports import Append, Key, Store
+from parley.errors import ParleyError
 from parley.ids import ConversationId, RunId, new_run_id
 
 WORDS = (text_part("words"),)
@@ -40,3 +43,17 @@ class LogWriter:
         self.run = evolve(self.run, self.run_id, event.seq, event.at, payload)
         self.events.append(event)
         return event
+
+
+def put(store: Store, append: Append) -> "asyncio.Future[None]":
+    """Append, to be awaited."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(error: ParleyError | None) -> None:
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+    store.append(append, done)
+    return future

@@ -5,7 +5,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 _LISTENS = re.compile(r"listens on (\S+)")
@@ -41,6 +42,14 @@ class ServerProcess:
         self._process.send_signal(signal.SIGKILL)
         await self._ended()
 
+    def pause(self) -> None:
+        """As a machine that hangs would: it does nothing, and does not know it."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGCONT)
+
     async def stop(self) -> int:
         """As an operator would."""
         if self._process.returncode is None:
@@ -51,6 +60,26 @@ class ServerProcess:
         code = await asyncio.wait_for(self._process.wait(), START_S)
         await self._output
         return code
+
+
+@asynccontextmanager
+async def replicas(
+    count: int, agents: Sequence[Path | str], directory: Path, postgres_url: str, **env: str
+) -> AsyncGenerator[list[ServerProcess], None]:
+    """Several servers on one PostgreSQL database, each a process of its own; whoever is alive is stopped at the end."""
+    shared = {
+        "PARLEY_STORE": "postgres", "PARLEY_POSTGRES_URL": postgres_url, "PARLEY_BLOBS": str(directory / "blobs"),
+        **env,
+    }  # fmt: skip
+    servers = [
+        await ServerProcess.start(agents, directory / f"replica-{number}", env=shared) for number in range(count)
+    ]
+    try:
+        yield servers
+    finally:
+        for server in servers:
+            server.resume()
+            await server.stop()
 
 
 async def _announced(process: asyncio.subprocess.Process) -> str:

@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from parley.core.events import Canceled, Completed, Event
-from parley.core.runs import Run
+from parley.core.events import Canceled, Completed, Event, Started
+from parley.core.runs import Run, State
 from parley.engine.audit import all_runs, verify_run
-from parley.engine.ports import Append, Key, Store
+from parley.engine.ports import Append, Key
+from parley.engine.ports import LogStore as Store
 from parley.errors import KeyTaken, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.memory import MemoryStore
-from parley.testing.logs import LogWriter
+from parley.testing.logs import LogWriter, put
 
 NOBODY = RunId("00000000-0000-7000-8000-000000000000")
 
@@ -31,8 +32,8 @@ def bare(events: list[Event]) -> list[tuple[Any, ...]]:
 class StoreContract:
     async def test_what_was_appended_is_read_back_byte_for_byte(self, store: Store) -> None:
         log = LogWriter()
-        await store.append(log.start())
-        await store.append(log.progress(3))
+        await put(store, log.start())
+        await put(store, log.progress(3))
         assert bare(await store.read(log.run_id, 0, 100)) == bare(log.events)
         head = await store.head(log.run_id)
         assert head is not None
@@ -40,8 +41,8 @@ class StoreContract:
 
     async def test_reading_goes_on_from_a_cursor_and_stops_at_the_limit(self, store: Store) -> None:
         log = LogWriter()
-        await store.append(log.start())
-        await store.append(log.progress(8))
+        await put(store, log.start())
+        await put(store, log.progress(8))
         assert [event.seq for event in await store.read(log.run_id, 4, 3)] == [5, 6, 7]
         assert [event.seq for event in await store.read(log.run_id, 9, 3)] == [10]
         assert await store.read(log.run_id, 10, 3) == []
@@ -52,13 +53,13 @@ class StoreContract:
 
     async def test_a_wrong_expected_version_writes_nothing(self, store: Store) -> None:
         log = LogWriter()
-        await store.append(log.start())
+        await put(store, log.start())
         before = await store.head(log.run_id)
         for expected in (0, 1, 3, 99):
             append = LogWriter(log.run_id).start()
             append.expected = expected
             with pytest.raises(VersionConflict):
-                await store.append(append)
+                await put(store, append)
         assert await store.head(log.run_id) == before
         assert len(await store.read(log.run_id, 0, 10)) == 2
 
@@ -66,35 +67,35 @@ class StoreContract:
         log = LogWriter()
         log.start()
         with pytest.raises(VersionConflict):
-            await store.append(log.progress())
+            await put(store, log.progress())
         assert await store.head(log.run_id) is None
 
     async def test_of_rivals_exactly_one_wins(self, store: Store) -> None:
         log = LogWriter()
-        await store.append(log.start())
+        await put(store, log.start())
         rivals: list[Append] = []
         for _ in range(8):
             rival = LogWriter(log.run_id)
             rival.start()
             rivals.append(rival.append(Completed()))
-        results = await asyncio.gather(*map(store.append, rivals), return_exceptions=True)
+        results = await asyncio.gather(*(put(store, rival) for rival in rivals), return_exceptions=True)
         assert sum(result is None for result in results) == 1
         assert sum(isinstance(result, VersionConflict) for result in results) == 7
         assert len(await store.read(log.run_id, 0, 10)) == 3
 
     async def test_a_conflict_of_one_run_does_not_touch_the_others_of_its_batch(self, store: Store) -> None:
         logs = [LogWriter() for _ in range(20)]
-        await asyncio.gather(*(store.append(log.start()) for log in logs))
+        await asyncio.gather(*(put(store, log.start()) for log in logs))
         appends = [log.progress(2) for log in logs]
         appends[7].expected = 99
-        results = await asyncio.gather(*map(store.append, appends), return_exceptions=True)
+        results = await asyncio.gather(*(put(store, append) for append in appends), return_exceptions=True)
         assert [index for index, result in enumerate(results) if result is not None] == [7]
         lengths = [len(await store.read(log.run_id, 0, 10)) for log in logs]
         assert lengths == [4] * 7 + [2] + [4] * 12
 
     async def test_a_key_is_stored_with_the_run_it_led_to(self, store: Store) -> None:
         log = LogWriter()
-        await store.append(log.start(Key("scope", "key", b"digest")))
+        await put(store, log.start(Key("scope", "key", b"digest")))
         found = await store.find_key("scope", "key")
         assert found is not None
         assert (found.run, found.version, found.digest) == (log.run_id, 2, b"digest")
@@ -102,63 +103,68 @@ class StoreContract:
         assert await store.find_key("scope", "other") is None
 
     async def test_a_key_that_is_taken_writes_nothing(self, store: Store) -> None:
-        await store.append(LogWriter().start(Key("scope", "key", b"digest")))
+        await put(store, LogWriter().start(Key("scope", "key", b"digest")))
         rival = LogWriter()
         with pytest.raises(KeyTaken):
-            await store.append(rival.start(Key("scope", "key", b"digest")))
+            await put(store, rival.start(Key("scope", "key", b"digest")))
         assert await store.head(rival.run_id) is None
         assert await store.read(rival.run_id, 0, 10) == []
 
     async def test_of_rivals_for_a_key_exactly_one_wins(self, store: Store) -> None:
         logs = [LogWriter() for _ in range(8)]
         key = Key("scope", "key", b"digest")
-        results = await asyncio.gather(*(store.append(log.start(key)) for log in logs), return_exceptions=True)
+        results = await asyncio.gather(*(put(store, log.start(key)) for log in logs), return_exceptions=True)
         assert sum(result is None for result in results) == 1
         assert sum(isinstance(result, KeyTaken) for result in results) == 7
         assert len([run async for run in all_runs(store)]) == 1
 
     async def test_an_expired_key_can_be_used_again(self, store: Store) -> None:
-        await store.append(LogWriter(at=1000).start(Key("scope", "key", b"old")))
+        await put(store, LogWriter(at=1000).start(Key("scope", "key", b"old")))
         later = LogWriter(at=9000)
         append = later.start(Key("scope", "key", b"new"))
         append.keys_expired_before = 5000
-        await store.append(append)
+        await put(store, append)
         found = await store.find_key("scope", "key")
         assert found is not None
         assert (found.run, found.digest) == (later.run_id, b"new")
 
-    async def test_unfinished_runs_come_oldest_first(self, store: Store) -> None:
-        old, ended, new = LogWriter(at=1), LogWriter(at=2), LogWriter(at=3)
-        for log in (new, ended, old):
-            await store.append(log.start())
-        await store.append(ended.append(Canceled()))
-        unfinished: list[Run] = await store.unfinished()
-        assert [run.id for run in unfinished] == [old.run_id, new.run_id]
+    async def test_runs_in_a_state_come_in_order_of_arrival(self, store: Store) -> None:
+        logs = [LogWriter(at=9), LogWriter(at=8), LogWriter(at=7), LogWriter(at=6)]
+        for log in logs:
+            await put(store, log.start())
+        await put(store, logs[1].append(Canceled()))
+        await put(store, logs[3].append(Started(1, "replica")))
+        waiting: list[Run] = await store.runs_in(State.SUBMITTED)
+        assert [run.id for run in waiting] == [logs[0].run_id, logs[2].run_id]
+        assert await store.runs_in(State.SUBMITTED, agent="agent", limit=1) == waiting[:1]
+        assert await store.runs_in(State.SUBMITTED, agent="other") == []
+        assert [run.id for run in await store.runs_in(State.WORKING, owner="replica")] == [logs[3].run_id]
+        assert await store.runs_in(State.WORKING, owner="other") == []
 
     async def test_all_runs_are_listed_by_pages(self, store: Store) -> None:
         logs = [LogWriter() for _ in range(7)]
         for log in logs:
-            await store.append(log.start())
+            await put(store, log.start())
         ids = sorted(log.run_id for log in logs)
         assert await store.run_ids("", 3) == ids[:3]
         assert await store.run_ids(ids[2], 10) == ids[3:]
 
     async def test_what_is_trimmed_is_gone_and_the_rest_still_verifies(self, store: Store) -> None:
         log = LogWriter()
-        await store.append(log.start())
-        await store.append(log.progress(8))
-        await store.trim(log.run_id, 6)
+        await put(store, log.start())
+        await put(store, log.progress(8))
+        await store.trim(log.run_id, 6, b"snapshot")
         assert [event.seq for event in await store.read(log.run_id, 0, 100)] == [7, 8, 9, 10]
         head = await store.head(log.run_id)
         assert head is not None
-        assert (head.floor, head.floor_hash) == (6, log.events[5].hash)
-        await store.append(log.progress())
+        assert (head.floor, head.floor_hash, head.snapshot) == (6, log.events[5].hash, b"snapshot")
+        await put(store, log.progress())
         assert await verify_run(store, log.run_id) == 11
 
     async def test_an_append_after_close_is_refused(self, store: Store) -> None:
         await store.close()
         with pytest.raises(StoreUnavailable):
-            await store.append(LogWriter().start())
+            await put(store, LogWriter().start())
 
     async def test_it_does_what_the_reference_does(self, store: Store) -> None:
         """The same random appends, good and bad, many at once, to this store and to the reference."""
@@ -166,13 +172,13 @@ class StoreContract:
         logs = [LogWriter(at=number) for number in range(12)]
         for _ in range(40):
             appends = [_random_append(dice, log) for log in dice.sample(logs, 6)]
-            ours = await asyncio.gather(*map(store.append, appends), return_exceptions=True)
-            theirs = await asyncio.gather(*map(oracle.append, appends), return_exceptions=True)
+            ours = await asyncio.gather(*(put(store, append) for append in appends), return_exceptions=True)
+            theirs = await asyncio.gather(*(put(oracle, append) for append in appends), return_exceptions=True)
             assert [type(result) for result in ours] == [type(result) for result in theirs]
         for log in logs:
             assert await store.head(log.run_id) == await oracle.head(log.run_id)
             assert bare(await store.read(log.run_id, 0, 1000)) == bare(await oracle.read(log.run_id, 0, 1000))
-        assert await store.unfinished() == await oracle.unfinished()
+        assert await store.runs_in(State.SUBMITTED) == await oracle.runs_in(State.SUBMITTED)
         for name in "abc":
             assert await store.find_key("scope", name) == await oracle.find_key("scope", name)
 

@@ -13,10 +13,11 @@ from parley.core.views import View, view_of
 from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange, Send
 from parley.engine.streams import Follower
-from parley.errors import AgentNotFound, Invalid, InvalidCursor, Unsupported
+from parley.errors import AgentNotFound, Invalid, InvalidCursor, StaleCursor, Unsupported
 from parley.faces.a2a import codec
 from parley.faces.a2a.codec import CancelParams, SendParams, StreamResponse, TaskOut, TaskParams
 from parley.faces.sse import KEEP_ALIVE_S
+from parley.ids import RunId
 
 CANCEL_WAIT_S = 5.0
 
@@ -96,13 +97,21 @@ class Operations:
         cursor = _cursor(call)
         run = await self._exchange.visible(params.id, call.principal, call.agent)
         if cursor is not None:
-            return self._updates(run, await self._exchange.follow(run.id, cursor), until_settled=False)
+            try:
+                return self._updates(run, await self._exchange.follow(run.id, cursor), until_settled=False)
+            except StaleCursor:
+                # What came after the cursor is no longer kept: begin with the task as it is.
+                return self._from_now(run.id)
         if run.ended:
             raise Unsupported(f"The task is {run.state.value}; there is nothing left to subscribe to.")
-        follower = await self._exchange.follow(run.id, 0)
-        view = await self._exchange.view(run.id)
-        follower.cursor = view.run.version
-        return self._task_then_updates(view, [], follower, until_settled=False)
+        return self._from_now(run.id)
+
+    async def _from_now(self, run_id: RunId) -> AsyncGenerator[Frame, None]:
+        view = await self._exchange.view(run_id)
+        follower = await self._exchange.follow(run_id, view.run.version)
+        async with aclosing(self._task_then_updates(view, [], follower, until_settled=False)) as frames:
+            async for frame in frames:
+                yield frame
 
     def _send(self, call: Call, params: SendParams) -> Send:
         agent = call.agent or self._default

@@ -1,0 +1,34 @@
+"""Forget what is old: the events of runs that ended long ago. What could be seen of them is kept, and the chain."""
+
+from parley.clock import Clock, now_ms
+from parley.core.views import View
+from parley.engine.commands import KEY_LIFE_MS
+from parley.engine.ports import Archive, Readable
+from parley.engine.streams import read_all
+from parley.telemetry import tell
+
+BATCH = 200
+
+
+class Retention:
+    def __init__(self, store: Readable, archive: Archive, keep_ms: int | None, clock: Clock = now_ms) -> None:
+        self._store = store
+        self._archive = archive
+        self._keep_ms = keep_ms
+        self._clock = clock
+
+    async def tick(self) -> None:
+        """One round: at most a batch, so that a long past is forgotten bit by bit."""
+        await self._archive.forget_keys(self._clock() - KEY_LIFE_MS)
+        if self._keep_ms is None:
+            return
+        runs = await self._archive.expired(self._clock() - self._keep_ms, BATCH)
+        for run in runs:
+            head = await self._store.head(run.id)
+            if head is None:
+                continue
+            view = View.restored(head.snapshot) if head.snapshot else View()
+            view.feed(await read_all(self._store, run.id, head.floor))
+            await self._archive.trim(run.id, head.run.version, view.snapshot())
+        if runs:
+            tell("retention.trimmed", runs=len(runs))

@@ -1,0 +1,44 @@
+"""asyncpg, which has no types, behind the few that we need; and its troubles as one error of ours."""
+
+import importlib
+from typing import Any
+
+from parley.errors import ConfigurationError, StoreUnavailable
+
+_asyncpg: Any = importlib.import_module("asyncpg")
+
+TROUBLE: tuple[type[Exception], ...] = (_asyncpg.PostgresError, _asyncpg.InterfaceError, OSError)
+RIVALRY: tuple[type[Exception], ...] = (_asyncpg.DeadlockDetectedError, _asyncpg.SerializationError)
+MAX_CONNECTIONS = 8
+
+Row = tuple[Any, ...]
+Connection = Any
+
+
+class Pool:
+    def __init__(self, pool: Any) -> None:
+        self._pool = pool
+
+    @staticmethod
+    async def open(url: str) -> "Pool":
+        try:
+            return Pool(await _asyncpg.create_pool(url, min_size=2, max_size=MAX_CONNECTIONS))
+        except (*TROUBLE, ValueError) as error:
+            raise ConfigurationError(f"The database cannot be opened: {error}") from error
+
+    async def fetch(self, sql: str, *values: object) -> list[Row]:
+        try:
+            return await self._pool.fetch(sql, *values)
+        except TROUBLE as error:
+            raise StoreUnavailable("The database does not answer.") from error
+
+    def acquire(self) -> Any:
+        """A connection for the length of an `async with`."""
+        return self._pool.acquire()
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+
+async def connect(url: str, **settings: str) -> Connection:
+    return await _asyncpg.connect(url, server_settings=settings)

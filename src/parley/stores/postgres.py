@@ -1,0 +1,261 @@
+"""The log in PostgreSQL, for many replicas: everything that waits is committed by one statement.
+
+Rows are locked in the order of their ids, so that two replicas with batches over the same runs cannot deadlock. A
+conflict concerns one run only: its events are left out of the same statement, and its caller is told.
+"""
+
+import asyncio
+
+import msgspec
+
+from parley.core.events import Event, restored
+from parley.core.runs import Run, State
+from parley.engine.ports import Append, Done, Head, StoredKey
+from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
+from parley.ids import RunId
+from parley.stores.pool import RIVALRY, TROUBLE, Connection, Pool, Row
+from parley.stores.schema import Phase, migrate_postgres
+from parley.telemetry import tell
+
+MAX_BATCH = 512
+MAX_TRIES = 5
+
+Waiting = tuple[Append, Done]
+
+_WRITE = """
+WITH given AS (
+  SELECT * FROM unnest(
+    $1::text[], $2::bigint[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+    $10::boolean[], $11::bigint[], $12::bigint[], $13::bytea[]
+  ) WITH ORDINALITY AS row (run_id, expected, version, hash, agent, principal, conversation, state, owner,
+                            ended, created_at, updated_at, body, place)
+), locked AS (
+  SELECT run_id, version FROM runs WHERE run_id = ANY($1::text[]) ORDER BY run_id FOR UPDATE
+), updated AS (
+  UPDATE runs SET version = given.version, hash = given.hash, state = given.state, owner = given.owner,
+    ended = given.ended, updated_at = given.updated_at, body = given.body
+  FROM given JOIN locked USING (run_id)
+  WHERE runs.run_id = given.run_id AND locked.version = given.expected AND runs.version = given.expected
+  RETURNING runs.run_id
+), inserted AS (
+  INSERT INTO runs (run_id, version, hash, agent, principal, conversation, state, owner,
+                    ended, created_at, updated_at, body)
+  SELECT run_id, version, hash, agent, principal, conversation, state, owner, ended, created_at, updated_at, body
+  FROM given WHERE expected = 0 ORDER BY place
+  ON CONFLICT (run_id) DO NOTHING RETURNING run_id
+), written AS (
+  SELECT run_id FROM updated UNION ALL SELECT run_id FROM inserted
+), logged AS (
+  INSERT INTO events (run_id, seq, at, type, payload, hash)
+  SELECT row.run_id, row.seq, row.at, row.type, row.payload, row.hash
+  FROM unnest($14::text[], $15::bigint[], $16::bigint[], $17::text[], $18::bytea[], $19::bytea[])
+    AS row (run_id, seq, at, type, payload, hash)
+  JOIN written USING (run_id)
+)
+SELECT run_id FROM written"""
+
+_WRITE_KEYS = """
+INSERT INTO keys (scope, name, run_id, version, digest, at)
+SELECT row.scope, row.name, row.run_id, row.version, row.digest, row.at
+FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bytea[], $6::bigint[])
+  AS row (scope, name, run_id, version, digest, at)
+ORDER BY row.scope, row.name
+ON CONFLICT (scope, name) DO UPDATE
+  SET run_id = excluded.run_id, version = excluded.version, digest = excluded.digest, at = excluded.at
+  WHERE keys.at < $7
+RETURNING scope"""
+
+_encode_run = msgspec.msgpack.Encoder().encode
+_decode_run = msgspec.msgpack.Decoder(Run).decode
+
+
+class _Rival(Exception):
+    """A key of the batch is taken: which one is found out singly."""
+
+
+async def open_pool(url: str, phases: tuple[Phase, ...] = ("pre", "post")) -> Pool:
+    """Connect, and bring the database up to date."""
+    pool = await Pool.open(url)
+    if phases:
+        async with pool.acquire() as connection:
+            await migrate_postgres(connection, phases)
+    return pool
+
+
+class PostgresStore:
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._waiting: list[Waiting] = []
+        self._wake = asyncio.Event()
+        self._closed = False
+        self._writer = asyncio.get_running_loop().create_task(self._write())
+
+    def append(self, append: Append, done: Done) -> None:
+        if self._closed:
+            asyncio.get_running_loop().call_soon(done, StoreUnavailable("The store is closed."))
+            return
+        self._waiting.append((append, done))
+        self._wake.set()
+
+    async def head(self, run: RunId) -> Head | None:
+        row = await self._one("SELECT body, hash, floor, floor_hash, snapshot FROM runs WHERE run_id = $1", run)
+        return Head(_decode_run(row[0]), row[1], row[2], row[3], row[4]) if row else None
+
+    async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
+        rows = await self._pool.fetch(
+            "SELECT seq, at, type, payload, digest, hash FROM events "
+            "WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3",
+            run, after, limit,
+        )  # fmt: skip
+        return [restored(run, *row) for row in rows]
+
+    async def find_key(self, scope: str, name: str) -> StoredKey | None:
+        sql = "SELECT run_id, version, digest, at FROM keys WHERE scope = $1 AND name = $2"
+        row = await self._one(sql, scope, name)
+        return StoredKey(*row) if row else None
+
+    async def runs_in(
+        self, state: State, *, agent: str | None = None, owner: str | None = None, limit: int = 1000
+    ) -> list[Run]:
+        # The state is part of the text, not a parameter, so that the partial indexes are used.
+        rows = await self._pool.fetch(
+            f"SELECT body FROM runs WHERE state = '{state.value}' AND ($1::text IS NULL OR agent = $1) "
+            "AND ($2::text IS NULL OR owner = $2) ORDER BY arrival LIMIT $3",
+            agent, owner, limit,
+        )  # fmt: skip
+        return [_decode_run(row[0]) for row in rows]
+
+    async def run_ids(self, after: str, limit: int) -> list[RunId]:
+        rows = await self._pool.fetch(
+            "SELECT run_id FROM runs WHERE run_id > $1 ORDER BY run_id LIMIT $2", after, limit
+        )
+        return [RunId(row[0]) for row in rows]
+
+    async def expired(self, before: int, limit: int) -> list[Run]:
+        sql = "SELECT body FROM runs WHERE ended AND floor < version AND updated_at < $1 LIMIT $2"
+        return [_decode_run(row[0]) for row in await self._pool.fetch(sql, before, limit)]
+
+    async def forget_keys(self, before: int) -> int:
+        return len(await self._pool.fetch("DELETE FROM keys WHERE at < $1 RETURNING 1", before))
+
+    async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
+        await self._one(
+            "WITH gone AS (DELETE FROM events WHERE run_id = $1 AND seq <= $2 RETURNING seq, hash), "
+            "last AS (SELECT seq, hash FROM gone ORDER BY seq DESC LIMIT 1) "
+            "UPDATE runs SET floor = last.seq, floor_hash = last.hash, snapshot = $3 FROM last WHERE run_id = $1",
+            run, floor, snapshot,
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        """Everything that was handed in is committed first."""
+        if not self._closed:
+            self._closed = True
+            self._wake.set()
+            await self._writer
+            await self._pool.close()
+
+    async def _one(self, sql: str, *values: object) -> Row | None:
+        rows = await self._pool.fetch(sql, *values)
+        return rows[0] if rows else None
+
+    async def _write(self) -> None:
+        while not (self._closed and not self._waiting):
+            if not self._waiting:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            batch, self._waiting = _parted(self._waiting)
+            try:
+                failed = await self._commit([append for append, _ in batch])
+            except TROUBLE as error:
+                reason = StoreUnavailable("The database refused the write; nothing of it was kept.")
+                reason.__cause__ = error
+                failed = dict.fromkeys((append.run.id for append, _ in batch), reason)
+            for append, done in batch:
+                done(failed.get(append.run.id))
+
+    async def _commit(self, appends: list[Append]) -> dict[RunId, ParleyError]:
+        """Write a batch in which each run occurs once; what could not be written, and why."""
+        for attempt in range(1, MAX_TRIES + 1):
+            try:
+                async with self._pool.acquire() as connection:
+                    return await _write_all(connection, appends)
+            except _Rival:
+                return await self._commit_singly(appends)
+            except RIVALRY:
+                tell("append.deadlock", attempt=attempt)
+                if attempt == MAX_TRIES:
+                    raise
+        return {}
+
+    async def _commit_singly(self, appends: list[Append]) -> dict[RunId, ParleyError]:
+        failed: dict[RunId, ParleyError] = {}
+        async with self._pool.acquire() as connection:
+            for append in appends:
+                try:
+                    failed |= await _write_all(connection, [append])
+                except _Rival:
+                    failed[append.run.id] = KeyTaken("The idempotency key was used before.")
+        return failed
+
+
+async def _write_all(connection: Connection, appends: list[Append]) -> dict[RunId, ParleyError]:
+    keyed = [append for append in appends if append.keys]
+    if not keyed:
+        return await _write_runs(connection, appends)
+    async with connection.transaction():
+        failed = await _write_runs(connection, appends)
+        await _write_keys(connection, [append for append in keyed if append.run.id not in failed])
+    return failed
+
+
+async def _write_runs(connection: Connection, appends: list[Append]) -> dict[RunId, ParleyError]:
+    rows = zip(*map(_run_row, appends), strict=True)
+    events = zip(*(_event_row(event) for append in appends for event in append.events), strict=True)
+    written = {row[0] for row in await connection.fetch(_WRITE, *rows, *events)}
+    return {
+        append.run.id: VersionConflict("The run has changed since it was read.")
+        for append in appends
+        if append.run.id not in written
+    }
+
+
+async def _write_keys(connection: Connection, appends: list[Append]) -> None:
+    rows = [_key_row(append, number) for append in appends for number in range(len(append.keys))]
+    if len({row[:2] for row in rows}) < len(rows):
+        raise _Rival
+    if rows:
+        expired = min(append.keys_expired_before for append in appends)
+        stored = await connection.fetch(_WRITE_KEYS, *zip(*rows, strict=True), expired)
+        if len(stored) != len(rows):
+            raise _Rival
+
+
+def _run_row(append: Append) -> Row:
+    run = append.run
+    return (
+        run.id, append.expected, run.version, append.hash, run.agent, run.principal, run.conversation,
+        run.state.value, run.owner, run.ended, run.created_at, run.updated_at, _encode_run(run),
+    )  # fmt: skip
+
+
+def _event_row(event: Event) -> Row:
+    return (event.run, event.seq, event.at, event.type, event.body, event.hash)
+
+
+def _key_row(append: Append, number: int) -> Row:
+    run, key = append.run, append.keys[number]
+    return (key.scope, key.name, run.id, run.version, key.digest, run.updated_at)
+
+
+def _parted(waiting: list[Waiting]) -> tuple[list[Waiting], list[Waiting]]:
+    """A batch in which each run occurs once, and what has to wait for the next."""
+    batch: dict[RunId, Waiting] = {}
+    rest: list[Waiting] = []
+    for one in waiting:
+        run_id = one[0].run.id
+        if run_id in batch or len(batch) == MAX_BATCH:
+            rest.append(one)
+        else:
+            batch[run_id] = one
+    return list(batch.values()), rest
