@@ -487,3 +487,14 @@ async def test_a_client_that_leaves_does_not_stop_the_task(clients: Clients) -> 
     while "INPUT_REQUIRED" not in json.dumps((await anext(followed))[1]):
         pass
     await followed.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_stale_cursor_begins_with_the_task_as_it_is(server: Server, clients: Clients) -> None:
+    task = (await clients.echo.send("hi"))["task"]
+    head = await server.exchange.store.head(task["id"])
+    assert head is not None
+    server.exchange.retention._keep_ms = -1000
+    await server.exchange.retention.tick()
+    assert await clients.echo.get(task["id"]) == task
+    steps = await stream(clients.echo, {"id": task["id"]}, "SubscribeToTask", last_event_id="2")
+    assert steps == [(head.run.version, {"task": task})]

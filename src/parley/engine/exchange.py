@@ -26,6 +26,9 @@ from parley.engine.streams import Follower, Streams, read_all
 from parley.errors import AgentNotFound, Invalid, RunEnded, RunNotFound, VersionConflict
 from parley.ids import RunId, is_id, new_run_id
 
+_NEWCOMER = "*"
+"""Told instead of an agent's slug by a replica that has joined: the others are no longer alone."""
+
 
 class Send(Struct, frozen=True):
     """Ask an agent: a new run, or one more input to `run`."""
@@ -85,6 +88,7 @@ class Exchange:
         """Join the replicas of this store, and take up what the dead have left behind."""
         await self._signals.listen(self._heard, self._of_interest)
         await self.membership.start()
+        self._signals.wake(_NEWCOMER)
 
     async def close(self) -> None:
         """Hand over what is unfinished, and leave."""
@@ -190,7 +194,8 @@ class Exchange:
 
     def _published(self, run: Run, events: list[Event]) -> None:
         self.streams.publish(run.id, events)
-        self._signals.tell(run.id, run.version)
+        if not self.membership.alone:
+            self._signals.tell(run.id, run.version)
         if run.children and (run.cancel_requested or run.state is State.FAILED):
             self._spawn(self._cancel_children(run))
 
@@ -201,6 +206,8 @@ class Exchange:
             if self.execution.works_on(run_id):
                 self._spawn(self.execution.heard(run_id))
         for slug in agents:
+            if slug == _NEWCOMER:
+                self._spawn(self.membership.renew())
             self.execution.dispatch(slug)
 
     def _of_interest(self) -> list[RunId]:

@@ -27,11 +27,12 @@ AskFor = Callable[[Run, int, str, str], Awaitable[View]]
 class _Job:
     """One turn under way."""
 
-    __slots__ = ("driving", "ending", "grace", "in_slot", "run", "task", "timer")
+    __slots__ = ("driving", "ending", "grace", "run", "slot_of", "task", "timer")
 
-    def __init__(self, run: Run, in_slot: bool) -> None:
+    def __init__(self, run: Run, slot_of: str | None) -> None:
         self.run = run
-        self.in_slot = in_slot
+        self.slot_of = slot_of
+        """The replica in whose name it holds a slot of its agent, if it does."""
         self.task: asyncio.Task[None] | None = None
         self.driving = False
         """Only while the agent's own code runs may the task be interrupted; the log is always written to the end."""
@@ -85,9 +86,9 @@ class Execution:
                 )
         return None
 
-    def launch(self, run: Run, events: list[Event] | None = None, *, in_slot: bool = False) -> None:
+    def launch(self, run: Run, events: list[Event] | None = None, *, slot_of: str | None = None) -> None:
         """Work on a run that has begun, or is to begin. `events`: its whole log, if at hand."""
-        job = self._jobs[run.id] = _Job(run, in_slot)
+        job = self._jobs[run.id] = _Job(run, slot_of)
         job.task = asyncio.get_running_loop().create_task(self._work(job, events))
 
     def dispatch(self, slug: str) -> None:
@@ -162,22 +163,24 @@ class Execution:
 
     async def _begin_next(self, agent: Agent) -> bool:
         """Begin the run that has waited longest. False: nothing waits, or there is no slot."""
-        limit = agent.limits.max_concurrent
+        limit, replica = agent.limits.max_concurrent, self._cluster.replica
         if self._closing or (limit is not None and not await self._cluster.take_slot(agent.slug, limit)):
             return False
         run = await self._first_waiting(agent)
         if run is not None:
-            self.launch(run, in_slot=limit is not None)
+            self.launch(run, slot_of=None if limit is None else replica)
             return True
-        if limit is not None:
-            await self._cluster.give_slot(agent.slug)
+        if limit is None:
+            return False
+        await self._cluster.give_slot(agent.slug, replica)
         # Whoever came while the slot was held for nothing found none: look again now that it is free.
-        return limit is not None and await self._first_waiting(agent) is not None
+        return await self._first_waiting(agent) is not None
 
     async def _first_waiting(self, agent: Agent) -> Run | None:
         """The longest waiting run that is not already about to begin here."""
-        waiting = await self._store.runs_in(State.SUBMITTED, agent=agent.slug, limit=len(self._jobs) + 1)
-        return next((run for run in waiting if run.id not in self._jobs), None)
+        beginning = {id_ for id_, job in self._jobs.items() if job.run.state is State.SUBMITTED}
+        waiting = await self._store.runs_in(State.SUBMITTED, agent=agent.slug, limit=len(beginning) + 1)
+        return next((run for run in waiting if run.id not in beginning), None)
 
     async def _work(self, job: _Job, events: list[Event] | None) -> None:
         """Turn after turn, until the run has ended or waits for somebody."""
@@ -199,12 +202,12 @@ class Execution:
         finally:
             job.clear()
             self._jobs.pop(job.run.id, None)
-            if job.in_slot:
-                await self._leave_slot(job.run.agent)
+            if job.slot_of is not None:
+                await self._leave_slot(job.run.agent, job.slot_of)
 
-    async def _leave_slot(self, slug: str) -> None:
+    async def _leave_slot(self, slug: str, replica: str) -> None:
         try:
-            await self._cluster.give_slot(slug)
+            await self._cluster.give_slot(slug, replica)
         except ParleyError as error:
             tell("dispatch.failed", agent=slug, code=error.code)
         self.dispatch(slug)

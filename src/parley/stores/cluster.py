@@ -65,8 +65,8 @@ class PostgresCluster:
             self._known_slots[agent] = limit
         return bool(await self._pool.fetch(_TAKE_SLOT, agent, limit, self._replica))
 
-    async def give_slot(self, agent: str) -> None:
-        await self._pool.fetch(_GIVE_SLOT, agent, self._replica)
+    async def give_slot(self, agent: str, replica: str) -> None:
+        await self._pool.fetch(_GIVE_SLOT, agent, replica)
 
     async def leave(self) -> None:
         await self.forget(self._replica)

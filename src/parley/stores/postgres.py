@@ -13,7 +13,7 @@ from parley.core.runs import Run, State
 from parley.engine.ports import Append, Done, Head, StoredKey
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
-from parley.stores.pool import RIVALRY, TROUBLE, Connection, Pool, Row
+from parley.stores.pool import RIVALRY, Connection, Pool, Row
 from parley.stores.schema import Phase, migrate_postgres
 from parley.telemetry import tell
 
@@ -167,9 +167,9 @@ class PostgresStore:
             batch, self._waiting = _parted(self._waiting)
             try:
                 failed = await self._commit([append for append, _ in batch])
-            except TROUBLE as error:
+            except Exception as error:  # noqa: BLE001 - a writer that dies silently would hang everyone
+                tell("append.failed", error=error)
                 reason = StoreUnavailable("The database refused the write; nothing of it was kept.")
-                reason.__cause__ = error
                 failed = dict.fromkeys((append.run.id for append, _ in batch), reason)
             for append, done in batch:
                 done(failed.get(append.run.id))

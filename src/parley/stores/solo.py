@@ -41,7 +41,7 @@ class Solo:
         self._taken[agent] += 1
         return True
 
-    async def give_slot(self, agent: str) -> None:
+    async def give_slot(self, agent: str, replica: str) -> None:
         self._taken[agent] -= 1
 
     async def leave(self) -> None:

@@ -24,6 +24,7 @@ from parley.engine.ports import Append, Done, Head, StoredKey
 from parley.errors import ConfigurationError, KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.schema import migrate_sqlite
+from parley.telemetry import tell
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -191,9 +192,9 @@ class SqliteStore(SqliteReader):
         while batch := self._take():
             try:
                 settled: list[Settled] = self._commit(batch)
-            except sqlite3.Error as error:
+            except Exception as error:  # noqa: BLE001 - a writer that dies silently would hang everyone
+                tell("append.failed", error=error)
                 reason = StoreUnavailable("The store refused the write; nothing of it was kept.")
-                reason.__cause__ = error
                 settled = [(done, reason) for _, done in batch]
             self._loop.call_soon_threadsafe(_answer, settled)
 

@@ -8,7 +8,12 @@ import structlog
 
 from parley.telemetry import Detach, attach
 
-_WARNINGS = frozenset({"turn.stuck", "turn.broken", "agent.raised", "http.crashed", "stream.broken"})
+_WARNINGS = frozenset(
+    {
+        "agent.raised", "append.deadlock", "append.failed", "dispatch.failed", "http.crashed", "loop.broken",
+        "loop.failed", "replica.buried", "replica.died", "signals.lost", "stream.broken", "turn.broken", "turn.stuck",
+    }
+)  # fmt: skip
 _QUIET = frozenset({"turn.not_needed", "turn.ended", "append.conflict"})
 
 
