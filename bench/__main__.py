@@ -2,15 +2,15 @@
 
 import sys
 
-from bench import appends, followers, reads, servers
+from bench import appends, followers, postgres, reads, servers
 from bench.data import BUILD
 from bench.rows import Case, Row, measured
 from bench.table import Progress, Table, save
-from parley.cli.server import _tune_collector
+from parley.app import tune_interpreter
 
 
 def chosen(names: list[str]) -> list[Case]:
-    groups = (appends.cases(), reads.cases(), followers.cases(), servers.cases())
+    groups = (appends.cases(), reads.cases(), followers.cases(), servers.cases(), postgres.cases())
     cases = [case for group in groups for case in group]
     picked = [case for case in cases if not names or case.name.startswith(tuple(names))]
     if not picked:
@@ -20,7 +20,7 @@ def chosen(names: list[str]) -> list[Case]:
 
 def main(names: list[str]) -> int:
     cases = chosen(names)
-    _tune_collector()
+    tune_interpreter()
     table = Table()
     rows: list[Row] = []
     for case in cases:

@@ -18,7 +18,7 @@ from parley.clock import now_ms
 from parley.core.runs import Begin, Emit
 from parley.engine.commands import Commands
 from parley.ids import new_run_id
-from parley.settings import load
+from parley.settings import Settings, load
 from parley.stores.schema import migrate_sqlite
 from parley.stores.sqlite import FILE, connect
 from parley.testing.logs import LogWriter
@@ -98,7 +98,12 @@ def engine_rate(writers: int, directory: Path | None = None) -> float:
 
 
 async def _engine_rate(directory: Path, writers: int) -> float:
-    async with open_exchange(load(data_dir=directory, store="sqlite"), []) as exchange:
+    return await rate_of(load(data_dir=directory, store="sqlite"), writers)
+
+
+async def rate_of(settings: Settings, writers: int) -> float:
+    """Appends a second by so many writers at once."""
+    async with open_exchange(settings, []) as exchange:
         window = Window()
         await asyncio.gather(*(_emit_in(window, exchange.commands) for _ in range(writers)))
     return window.rate
@@ -170,9 +175,9 @@ def _insert_run(connection: sqlite3.Connection) -> BareRun:
     bare = BareRun()
     run, hash_ = bare.run, bare.event.hash
     connection.execute(
-        "INSERT INTO runs (run_id, version, hash, agent, principal, conversation, state, ended, created_at, updated_at,"
-        " body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (run.id, bare.version, hash_, run.agent, run.principal, run.conversation, run.state.value, False,
+        "INSERT INTO runs (run_id, version, hash, arrival, agent, principal, conversation, state, owner, ended,"
+        " created_at, updated_at, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (run.id, bare.version, hash_, 1, run.agent, run.principal, run.conversation, run.state.value, run.owner, False,
          run.created_at, run.updated_at, bare.body),
     )  # fmt: skip
     return bare
@@ -184,19 +189,19 @@ def _rows(runs: list[BareRun]) -> tuple[list[Values], list[Values]]:
     for bare in runs:
         run, event, version = bare.run, bare.event, bare.version
         bare.version = new = version + 1
-        updates.append((new, event.hash, "working", False, event.at, bare.body, run.id, version))
+        updates.append((new, event.hash, "working", run.owner, False, event.at, bare.body, run.id, version))
         inserts.append((run.id, new, event.at, event.type, event.body, event.hash))
     return updates, inserts
 
 
 _UPDATE = """
-UPDATE runs SET version = ?, hash = ?, state = ?, ended = ?, updated_at = ?, body = ?
+UPDATE runs SET version = ?, hash = ?, state = ?, owner = ?, ended = ?, updated_at = ?, body = ?
 WHERE run_id = ? AND version = ?"""
 _INSERT = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES (?, ?, ?, ?, ?, ?)"
 _UPDATE_MANY = """
-UPDATE runs SET version = new.column1, hash = new.column2, state = new.column3, ended = new.column4,
-  updated_at = new.column5, body = new.column6
-FROM (VALUES {rows}) AS new WHERE runs.run_id = new.column7 AND runs.version = new.column8"""
+UPDATE runs SET version = new.column1, hash = new.column2, state = new.column3, owner = new.column4,
+  ended = new.column5, updated_at = new.column6, body = new.column7
+FROM (VALUES {rows}) AS new WHERE runs.run_id = new.column8 AND runs.version = new.column9"""
 _INSERT_MANY = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES {rows}"
 
 

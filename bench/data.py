@@ -21,6 +21,7 @@ from parley.engine.ports import Append
 from parley.ids import RunId, new_conversation_id, new_run_id
 from parley.stores.schema import migrations
 from parley.stores.sqlite import FILE, SqliteStore
+from parley.testing.logs import put
 
 BUILD = Path(__file__).parent.parent / "build"
 DATA = BUILD / "bench-data"
@@ -93,7 +94,7 @@ async def _fill(directory: Path, runs: list[tuple[RunId, int]]) -> None:
 
 async def _write(store: SqliteStore, run: RunId, length: int) -> None:
     for append in _appends(run, length):
-        await store.append(append)
+        await put(store, append)
 
 
 def _appends(run_id: RunId, length: int) -> Iterator[Append]:

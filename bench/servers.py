@@ -41,33 +41,33 @@ def ours(mode: str) -> float:
         scratch() as directory,
         peers.start(parley, "serve", str(HERE / "echo_agent.py"), "--data-dir", str(directory)) as url,
     ):
-        return _rate(peers.measure(f"{url}agents/echo", mode, "1.0", CLIENTS, WINDOW_S))
+        return rate(peers.measure(f"{url}agents/echo", mode, "1.0", CLIENTS, WINDOW_S))
 
 
 def sdk_memory(mode: str) -> float:
-    with peers.start(_python("sdk"), HERE / "peers" / "sdk_server.py", "--store", "memory") as url:
-        return _rate(peers.measure(url, mode, "1.0", CLIENTS, WINDOW_S))
+    with peers.start(python("sdk"), HERE / "peers" / "sdk_server.py", "--store", "memory") as url:
+        return rate(peers.measure(url, mode, "1.0", CLIENTS, WINDOW_S))
 
 
 def sdk_sqlite(mode: str) -> float:
     with scratch() as directory:
         options = ("--store", "sqlite", "--path", str(directory / "tasks.db"))
-        with peers.start(_python("sdk"), HERE / "peers" / "sdk_server.py", *options) as url:
-            return _rate(peers.measure(url, mode, "1.0", CLIENTS, SLOW_WINDOW_S))
+        with peers.start(python("sdk"), HERE / "peers" / "sdk_server.py", *options) as url:
+            return rate(peers.measure(url, mode, "1.0", CLIENTS, SLOW_WINDOW_S))
 
 
 def fasta2a(mode: str) -> float:
     # About one reply in two hundred comes while its task is still submitted; none is held against it.
     expect = "any-task" if mode == "send" else "completed"
-    with peers.start(_python("fasta2a"), HERE / "peers" / "fasta2a_server.py") as url:
-        return _rate(peers.measure(url, mode, "0.3", CLIENTS, WINDOW_S, expect))
+    with peers.start(python("fasta2a"), HERE / "peers" / "fasta2a_server.py") as url:
+        return rate(peers.measure(url, mode, "0.3", CLIENTS, WINDOW_S, expect))
 
 
-def _python(name: str) -> Path:
+def python(name: str) -> Path:
     return peers.ensure_venv(name, HERE / "peers" / f"requirements-{name}.txt", VENVS)
 
 
-def _rate(result: dict[str, Any]) -> float:
+def rate(result: dict[str, Any]) -> float:
     """Good replies a second. Where more than a few went wrong, the rate says nothing."""
     if not result["count"] or result["errors"] > MAX_ERRORS * result["count"]:
         raise RuntimeError(f"{result['errors']} errors and {result['count']} replies: {result['first_error']}")

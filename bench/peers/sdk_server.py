@@ -80,6 +80,8 @@ def sqlite_engine(path: str) -> AsyncEngine:
 def task_store(kind: str, path: str) -> TaskStore:
     if kind == "memory":
         return InMemoryTaskStore()
+    if kind == "postgres":
+        return DatabaseTaskStore(create_async_engine(path))
     return DatabaseTaskStore(sqlite_engine(path))
 
 
@@ -103,11 +105,11 @@ def application(store: TaskStore, port: int) -> Starlette:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--store", choices=["memory", "sqlite"], default="memory")
-    parser.add_argument("--path", help="the SQLite file")
+    parser.add_argument("--store", choices=["memory", "sqlite", "postgres"], default="memory")
+    parser.add_argument("--path", help="the SQLite file, or the address of the PostgreSQL database")
     given = parser.parse_args()
-    if given.store == "sqlite" and not given.path:
-        parser.error("--store sqlite needs --path")
+    if given.store != "memory" and not given.path:
+        parser.error(f"--store {given.store} needs --path")
     app = application(task_store(given.store, given.path), given.port)
     uvicorn.run(app, host="127.0.0.1", port=given.port, log_level="warning", access_log=False)
 

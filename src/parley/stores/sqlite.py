@@ -35,9 +35,9 @@ MAX_BATCH = 512
 FILE = "parley.db"
 
 _INSERT_RUN = """
-INSERT OR IGNORE INTO runs
+INSERT INTO runs
   (run_id, version, hash, arrival, agent, principal, conversation, state, owner, ended, created_at, updated_at, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHING"""
 _UPDATE_RUN = """
 UPDATE runs SET version = ?, hash = ?, state = ?, owner = ?, ended = ?, updated_at = ?, body = ?
 WHERE run_id = ? AND version = ?"""
