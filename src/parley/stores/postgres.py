@@ -22,36 +22,45 @@ MAX_TRIES = 5
 
 Waiting = tuple[Append, Done]
 
-_WRITE = """
-WITH given AS (
-  SELECT * FROM unnest(
-    $1::text[], $2::bigint[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
-    $10::boolean[], $11::bigint[], $12::bigint[], $13::bytea[]
-  ) WITH ORDINALITY AS row (run_id, expected, version, hash, agent, principal, conversation, state, owner,
-                            ended, created_at, updated_at, body, place)
-), locked AS (
-  SELECT run_id, version FROM runs WHERE run_id = ANY($1::text[]) ORDER BY run_id FOR UPDATE
-), updated AS (
+_LOCK = "SELECT run_id, version FROM runs WHERE run_id = ANY($1::text[]) ORDER BY run_id FOR UPDATE"
+_UPDATE = """
   UPDATE runs SET version = given.version, hash = given.hash, state = given.state, owner = given.owner,
     ended = given.ended, updated_at = given.updated_at, body = given.body
   FROM given JOIN locked USING (run_id)
   WHERE runs.run_id = given.run_id AND locked.version = given.expected AND runs.version = given.expected
-  RETURNING runs.run_id
-), inserted AS (
-  INSERT INTO runs (run_id, version, hash, agent, principal, conversation, state, owner,
-                    ended, created_at, updated_at, body)
-  SELECT run_id, version, hash, agent, principal, conversation, state, owner, ended, created_at, updated_at, body
+  RETURNING runs.run_id"""
+_LOG = """
+  INSERT INTO events (run_id, seq, at, type, payload, hash)
+  SELECT row.run_id, row.seq, row.at, row.type, row.payload, row.hash
+  FROM unnest(${}::text[], ${}::bigint[], ${}::bigint[], ${}::text[], ${}::bytea[], ${}::bytea[])
+    AS row (run_id, seq, at, type, payload, hash)
+  JOIN written USING (run_id)"""
+
+_WRITE_KNOWN = f"""
+WITH given AS (
+  SELECT * FROM unnest(
+    $1::text[], $2::bigint[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::boolean[], $8::bigint[],
+    $9::bytea[]
+  ) AS row (run_id, expected, version, hash, state, owner, ended, updated_at, body)
+), locked AS ({_LOCK}), written AS ({_UPDATE}), logged AS ({_LOG.format(*range(10, 16))})
+SELECT run_id FROM written"""
+
+_WRITE_ALL = f"""
+WITH given AS (
+  SELECT * FROM unnest(
+    $1::text[], $2::bigint[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::boolean[], $8::bigint[],
+    $9::bytea[], $10::text[], $11::text[], $12::text[], $13::bigint[]
+  ) WITH ORDINALITY AS row (run_id, expected, version, hash, state, owner, ended, updated_at, body,
+                            agent, principal, conversation, created_at, place)
+), locked AS ({_LOCK}), updated AS ({_UPDATE}), inserted AS (
+  INSERT INTO runs (run_id, version, hash, state, owner, ended, updated_at, body,
+                    agent, principal, conversation, created_at)
+  SELECT run_id, version, hash, state, owner, ended, updated_at, body, agent, principal, conversation, created_at
   FROM given WHERE expected = 0 ORDER BY place
   ON CONFLICT (run_id) DO NOTHING RETURNING run_id
 ), written AS (
   SELECT run_id FROM updated UNION ALL SELECT run_id FROM inserted
-), logged AS (
-  INSERT INTO events (run_id, seq, at, type, payload, hash)
-  SELECT row.run_id, row.seq, row.at, row.type, row.payload, row.hash
-  FROM unnest($14::text[], $15::bigint[], $16::bigint[], $17::text[], $18::bytea[], $19::bytea[])
-    AS row (run_id, seq, at, type, payload, hash)
-  JOIN written USING (run_id)
-)
+), logged AS ({_LOG.format(*range(14, 20))})
 SELECT run_id FROM written"""
 
 _WRITE_KEYS = """
@@ -210,9 +219,10 @@ async def _write_all(connection: Connection, appends: list[Append]) -> dict[RunI
 
 
 async def _write_runs(connection: Connection, appends: list[Append]) -> dict[RunId, ParleyError]:
-    rows = zip(*map(_run_row, appends), strict=True)
+    known = all(append.expected for append in appends)
+    rows = zip(*map(_known_row if known else _full_row, appends), strict=True)
     events = zip(*(_event_row(event) for append in appends for event in append.events), strict=True)
-    written = {row[0] for row in await connection.fetch(_WRITE, *rows, *events)}
+    written = {row[0] for row in await connection.fetch(_WRITE_KNOWN if known else _WRITE_ALL, *rows, *events)}
     return {
         append.run.id: VersionConflict("The run has changed since it was read.")
         for append in appends
@@ -231,12 +241,17 @@ async def _write_keys(connection: Connection, appends: list[Append]) -> None:
             raise _Rival
 
 
-def _run_row(append: Append) -> Row:
+def _known_row(append: Append) -> Row:
     run = append.run
     return (
-        run.id, append.expected, run.version, append.hash, run.agent, run.principal, run.conversation,
-        run.state.value, run.owner, run.ended, run.created_at, run.updated_at, _encode_run(run),
+        run.id, append.expected, run.version, append.hash, run.state.value, run.owner, run.ended, run.updated_at,
+        _encode_run(run),
     )  # fmt: skip
+
+
+def _full_row(append: Append) -> Row:
+    run = append.run
+    return (*_known_row(append), run.agent, run.principal, run.conversation, run.created_at)
 
 
 def _event_row(event: Event) -> Row:
