@@ -71,7 +71,8 @@ def filled(name: str, lengths: Sequence[int]) -> Log:
     directory = DATA / f"{name}-{_recipe(lengths)}"
     stamp = directory / "longest.txt"
     if not stamp.exists():
-        shutil.rmtree(directory, ignore_errors=True)
+        for outdated in DATA.glob(f"{name}-*"):
+            shutil.rmtree(outdated)
         ids = [new_run_id() for _ in lengths]
         uvloop.run(_fill(directory, list(zip(ids, lengths, strict=True))))
         # Written last, so that a log whose filling was interrupted is made anew.

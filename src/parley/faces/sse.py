@@ -10,6 +10,11 @@ from parley.faces.http import Headers
 KEEP_ALIVE_S = 3.0
 """The official client gives up after five seconds of silence."""
 
+WATCH_AFTER_S = 0.1
+
+Chunk = tuple[bytes, bool]
+"""Whole frames, and whether they are the last."""
+
 _HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -23,27 +28,42 @@ def frame(id_: int, data: bytes) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (id_, data)
 
 
-async def write(receive: Receive, send: Send, frames: AsyncIterator[bytes], headers: Headers | None = None) -> None:
-    """Send frames as they come; an empty one stands for silence and becomes a comment."""
+async def write(receive: Receive, send: Send, chunks: AsyncIterator[Chunk], headers: Headers | None = None) -> None:
+    """Send chunks as they come; an empty one stands for silence and becomes a comment."""
     await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *(headers or ())]})
-    writer = asyncio.current_task()
-    left = False
-
-    async def watch() -> None:
-        nonlocal left
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        left = True
-        if writer is not None:
-            writer.cancel()
-
-    watcher = asyncio.get_running_loop().create_task(watch())
+    watch = _Watch(receive)
     try:
-        async for data in frames:
-            await send({"type": "http.response.body", "body": data or _COMMENT, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        async for data, last in chunks:
+            body = data or (b"" if last else _COMMENT)
+            await send({"type": "http.response.body", "body": body, "more_body": not last})
     except asyncio.CancelledError:
-        if not left:
+        if not watch.left:
             raise
     finally:
-        watcher.cancel()
+        watch.stop()
+
+
+class _Watch:
+    """Ends the writer when its client has left. Most streams are over before it is worth looking."""
+
+    def __init__(self, receive: Receive) -> None:
+        self.left = False
+        self._receive = receive
+        self._writer = asyncio.current_task()
+        self._watcher: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._start)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    def _start(self) -> None:
+        self._watcher = asyncio.get_running_loop().create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.left = True
+        if self._writer is not None:
+            self._writer.cancel()

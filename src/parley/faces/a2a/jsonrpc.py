@@ -21,7 +21,7 @@ from parley.errors import (
 from parley.faces import sse
 from parley.faces.a2a import codec
 from parley.faces.a2a.faults import InvalidRequest, details_of, fault_of
-from parley.faces.a2a.operations import Call, Frame, Operations
+from parley.faces.a2a.operations import Call, Frame, Operations, Stream
 from parley.faces.http import MAX_BODY, answer, check_text, header, read_body
 from parley.telemetry import tell
 
@@ -61,8 +61,8 @@ class JsonRpc:
             call = self._call(scope)
             _check_version(scope)
             if request.method in ("SendStreamingMessage", "SubscribeToTask"):
-                frames = await self._open(call, request)
-                return await self._stream(receive, send, frames, _encoded_id(id_))
+                stream = await self._open(call, request)
+                return await self._stream(receive, send, stream, _encoded_id(id_))
             result = await self._result(call, request)
             reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encoded_id(id_), codec.encode(result))
         except ParleyError as error:
@@ -89,7 +89,7 @@ class JsonRpc:
             case _:
                 raise UnknownMethod(f"There is no method {request.method!r}.")
 
-    async def _open(self, call: Call, request: Request) -> AsyncGenerator[Frame, None]:
+    async def _open(self, call: Call, request: Request) -> Stream:
         """Everything that can be refused is refused here, before the stream begins."""
         params = _decode(request)
         if isinstance(params, codec.SendParams):
@@ -97,24 +97,26 @@ class JsonRpc:
         assert isinstance(params, codec.TaskParams)
         return await self._operations.subscribe(call, params)
 
-    async def _stream(self, receive: Receive, send: Send, frames: AsyncGenerator[Frame, None], id_: bytes) -> None:
-        async with aclosing(_written(frames, id_)) as written:
-            await sse.write(receive, send, written)
+    async def _stream(self, receive: Receive, send: Send, stream: Stream, id_: bytes) -> None:
+        try:
+            async with aclosing(_written(stream, id_)) as written:
+                await sse.write(receive, send, written)
+        finally:
+            await stream.close()
 
 
-async def _written(frames: AsyncGenerator[Frame, None], id_: bytes) -> AsyncGenerator[bytes, None]:
+async def _written(stream: Stream, id_: bytes) -> AsyncGenerator[sse.Chunk, None]:
     """Each frame as a whole JSON-RPC response. An error in mid-stream is the last frame, and has no id."""
     try:
-        async with aclosing(frames) as opened:
-            async for step in opened:
-                if step.content is None:
-                    yield b""
-                else:
-                    result = codec.encode(step.content)
-                    yield sse.frame(step.seq, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id_, result))
+        async for step in stream:
+            yield b"".join([_frame(frame, id_) for frame in step.frames]), step.last
     except ParleyError as error:
         tell("stream.broken", code=error.code)
-        yield b"data: %b\n\n" % _failure(msgspec.json.decode(id_), error)
+        yield b"data: %b\n\n" % _failure(msgspec.json.decode(id_), error), True
+
+
+def _frame(frame: Frame, id_: bytes) -> bytes:
+    return sse.frame(frame.seq, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id_, codec.encode(frame.content)))
 
 
 def _parse(body: bytes) -> Request:

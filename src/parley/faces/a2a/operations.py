@@ -1,7 +1,6 @@
 """The operations of A2A, whatever binding asks for them."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,10 +35,33 @@ class Call(Struct, frozen=True):
 
 
 class Frame(Struct, frozen=True):
-    """One step of a stream: the seq it brings its reader to. Without content it stands for silence."""
+    """What a stream shows, and the seq it brings its reader to."""
 
     seq: int
-    content: StreamResponse | None
+    content: StreamResponse
+
+
+class Step(Struct, frozen=True):
+    """What a stream shows at once; nothing stands for silence."""
+
+    frames: list[Frame]
+    last: bool = False
+
+
+class Stream:
+    """A stream that has been opened. Close it whatever happens: somebody is being kept up to date for it."""
+
+    def __init__(self, steps: AsyncGenerator[Step, None], follower: Follower | None = None) -> None:
+        self._steps = steps
+        self._follower = follower
+
+    def __aiter__(self) -> AsyncGenerator[Step, None]:
+        return self._steps
+
+    async def close(self) -> None:
+        await self._steps.aclose()
+        if self._follower is not None:
+            self._follower.close()
 
 
 class Operations:
@@ -77,7 +99,7 @@ class Operations:
                         run = evolve(run, run.id, event.seq, event.at, event.payload)
         return await self._task(await self._exchange.view(run.id), None)
 
-    async def stream(self, call: Call, params: SendParams) -> AsyncGenerator[Frame, None]:
+    async def stream(self, call: Call, params: SendParams) -> Stream:
         """Send and follow; ends when the run ends or waits. Resumable when it was sent with a key."""
         cursor = _cursor(call)
         if cursor is not None and call.key is None:
@@ -85,33 +107,29 @@ class Operations:
         outcome = await self._exchange.send(self._send(call, params))
         if cursor is not None and not outcome.replayed:
             raise Invalid("Nothing was begun with this Idempotency-Key yet.", field="Last-Event-ID")
-        if self._exchange.agent(outcome.run.agent).replies == "message" and cursor is None:
-            return self._reply_stream(outcome)
         if cursor is not None:
             follower = await self._exchange.follow(outcome.run.id, cursor)
-            return self._updates(outcome.run, follower, until_settled=True)
-        return self._send_stream(outcome)
+            return Stream(self._steps(outcome.run, follower, until_settled=True), follower)
+        if self._exchange.agent(outcome.run.agent).replies == "message":
+            return Stream(self._reply_step(outcome))
+        if outcome.replayed:
+            return await self._from_now(outcome.run.id, until_settled=True)
+        return await self._from_accepted(outcome)
 
-    async def subscribe(self, call: Call, params: TaskParams) -> AsyncGenerator[Frame, None]:
+    async def subscribe(self, call: Call, params: TaskParams) -> Stream:
         """The task as it is, then what happens; with a cursor only the latter. Stays open while the run waits."""
         cursor = _cursor(call)
         run = await self._exchange.visible(params.id, call.principal, call.agent)
-        if cursor is not None:
-            try:
-                return self._updates(run, await self._exchange.follow(run.id, cursor), until_settled=False)
-            except StaleCursor:
-                # What came after the cursor is no longer kept: begin with the task as it is.
-                return self._from_now(run.id)
-        if run.ended:
+        if cursor is None and run.ended:
             raise Unsupported(f"The task is {run.state.value}; there is nothing left to subscribe to.")
-        return self._from_now(run.id)
-
-    async def _from_now(self, run_id: RunId) -> AsyncGenerator[Frame, None]:
-        view = await self._exchange.view(run_id)
-        follower = await self._exchange.follow(run_id, view.run.version)
-        async with aclosing(self._task_then_updates(view, [], follower, until_settled=False)) as frames:
-            async for frame in frames:
-                yield frame
+        if cursor is None:
+            return await self._from_now(run.id, until_settled=False)
+        try:
+            follower = await self._exchange.follow(run.id, cursor)
+        except StaleCursor:
+            # What came after the cursor is no longer kept: begin with the task as it is.
+            return await self._from_now(run.id, until_settled=False)
+        return Stream(self._steps(run, follower, until_settled=False), follower)
 
     def _send(self, call: Call, params: SendParams) -> Send:
         agent = call.agent or self._default
@@ -122,58 +140,60 @@ class Operations:
             agent, call.principal, codec.message_in(wire), wire.task_id or None, wire.context_id or None, call.key,
         )  # fmt: skip
 
-    async def _send_stream(self, outcome: Outcome) -> AsyncGenerator[Frame, None]:
-        """The first frame is the task as it was accepted; what the same commit added follows as updates."""
-        if outcome.replayed:
-            view, rest = await self._exchange.view(outcome.run.id), []
-            follower = await self._exchange.follow(outcome.run.id, view.run.version)
+    async def _from_now(self, run_id: RunId, *, until_settled: bool) -> Stream:
+        view = await self._exchange.view(run_id)
+        follower = await self._exchange.follow(run_id, view.run.version)
+        return Stream(self._steps(view.run, follower, until_settled=until_settled, view=view), follower)
+
+    async def _from_accepted(self, outcome: Outcome) -> Stream:
+        """First the task as it was accepted; what the same commit added follows as updates."""
+        follower = self._exchange.continue_from(outcome)
+        cut = next(index for index, event in enumerate(outcome.events, 1) if event.type == "input")
+        accepted, rest = outcome.events[:cut], outcome.events[cut:]
+        if accepted[0].seq == 1:
+            view = view_of(accepted)
         else:
-            follower = self._exchange.continue_from(outcome)
-            cut = next(index for index, event in enumerate(outcome.events, 1) if event.type == "input")
-            accepted, rest = outcome.events[:cut], outcome.events[cut:]
-            if accepted[0].seq == 1:
-                view = view_of(accepted)
-            else:
-                view = await self._exchange.view(outcome.run.id, upto=accepted[-1].seq)
-        async with aclosing(self._task_then_updates(view, rest, follower, until_settled=True)) as frames:
-            async for frame in frames:
-                yield frame
+            view = await self._exchange.view(outcome.run.id, upto=accepted[-1].seq)
+        return Stream(self._steps(view.run, follower, until_settled=True, view=view, rest=rest), follower)
 
-    async def _task_then_updates(
-        self, view: View, rest: list[Event], follower: Follower, *, until_settled: bool
-    ) -> AsyncGenerator[Frame, None]:
-        try:
-            yield Frame(view.run.version, StreamResponse(task=await self._task(view, None)))
-        except BaseException:
-            follower.close()
-            raise
-        async with aclosing(self._updates(view.run, follower, until_settled=until_settled, rest=rest)) as frames:
-            async for frame in frames:
-                yield frame
-
-    async def _updates(
-        self, run: Run, follower: Follower, *, until_settled: bool, rest: list[Event] | None = None
-    ) -> AsyncGenerator[Frame, None]:
-        """Frames from the follower's cursor on, or from `rest`, which leads up to it. `run`: the state there."""
-        last = _LAST_WORDS if until_settled else _ENDINGS
-        events = rest or []
-        with follower:
-            if not events and follower.cursor >= run.version and (run.settled if until_settled else run.ended):
+    async def _steps(
+        self,
+        run: Run,
+        follower: Follower,
+        *,
+        until_settled: bool,
+        view: View | None = None,
+        rest: Sequence[Event] = (),
+    ) -> AsyncGenerator[Step, None]:
+        """From the follower's cursor on. Before that, if given: the task as in `view`, and `rest`, which leads up to
+        the cursor. `run` is the state where the stream begins."""
+        frames = [Frame(run.version, StreamResponse(task=await self._task(view, None)))] if view else []
+        if not rest and follower.cursor >= run.version and (run.settled if until_settled else run.ended):
+            yield Step(frames, last=True)
+            return
+        last_words = _LAST_WORDS if until_settled else _ENDINGS
+        events = rest
+        while True:
+            last = False
+            for event in events:
+                content = codec.update_out(run, await self._exchange.attachments.loaded_event(event))
+                if content is not None:
+                    frames.append(Frame(event.seq, content))
+                if event.type in last_words:
+                    last = True
+                    break
+            if frames or last:
+                yield Step(frames, last)
+            if last:
                 return
-            while True:
-                for event in events:
-                    content = codec.update_out(run, await self._exchange.attachments.loaded_event(event))
-                    if content is not None:
-                        yield Frame(event.seq, content)
-                    if event.type in last:
-                        return
-                events = await follower.next(KEEP_ALIVE_S)
-                if not events:
-                    yield Frame(follower.cursor, None)
+            frames = []
+            events = await follower.next(KEEP_ALIVE_S)
+            if not events:
+                yield Step([])
 
-    async def _reply_stream(self, outcome: Outcome) -> AsyncGenerator[Frame, None]:
+    async def _reply_step(self, outcome: Outcome) -> AsyncGenerator[Step, None]:
         view = await self._exchange.settled(outcome)
-        yield Frame(view.run.version, await self._result(view, None))
+        yield Step([Frame(view.run.version, await self._result(view, None))], last=True)
 
     async def _current(self, outcome: Outcome) -> View:
         if outcome.events and outcome.events[0].seq == 1:
