@@ -260,7 +260,13 @@ async def test_what_an_agent_raises_is_told_without_its_secrets(house: House) ->
     async def odd(turn: Turn):
         yield 42
 
-    exchange = await house.open(raises, tells, fails, odd)
+    @agent("canceled")
+    async def canceled(turn: Turn) -> None:
+        inner = asyncio.ensure_future(asyncio.sleep(60))
+        asyncio.get_running_loop().call_soon(inner.cancel)
+        await inner
+
+    exchange = await house.open(raises, tells, fails, odd, canceled)
     said: dict[str, str] = {}
     for slug in exchange.agents:
         view = await exchange.settled(await ask(exchange, slug))
@@ -271,6 +277,7 @@ async def test_what_an_agent_raises_is_told_without_its_secrets(house: House) ->
     assert said["tells"] == "The calendar is closed on Sundays."
     assert said["fails"] == "Nothing left."
     assert "int" in said["odd"]
+    assert said["canceled"] == "The agent stopped with an unexpected CancelledError."
 
 
 async def test_an_answer_over_the_limit_fails_the_run_with_the_reason(house: House) -> None:
@@ -434,6 +441,7 @@ async def crash(exchange: Exchange) -> None:
     exchange.execution._closing = True
     for job in exchange.execution._jobs.values():
         assert job.task is not None
+        job.leaving = True
         job.task.cancel()
     for loop in exchange.membership._loops:
         await loop.stop()

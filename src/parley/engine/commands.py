@@ -10,7 +10,7 @@ from msgspec import Struct
 from parley.clock import Clock, now_ms
 from parley.core.events import GENESIS, Event, sealed
 from parley.core.runs import Command, Run, Start, decide, evolve
-from parley.engine.ports import Append, Key, Store, StoredKey
+from parley.engine.ports import Append, Key, Store
 from parley.errors import KeyReused, KeyTaken, ParleyError, PayloadTooLarge, RunNotFound, VersionConflict
 from parley.ids import RunId
 from parley.telemetry import tell
@@ -29,32 +29,23 @@ class Outcome(Struct, frozen=True):
     replayed: bool = False
 
 
-class _Entry:
+class _Entry(Struct, gc=False):
     """One caller's commands: all of them happen, or none."""
 
-    __slots__ = ("commands", "expected", "future", "key", "outcome", "tries")
-
-    def __init__(
-        self,
-        commands: Sequence[Command],
-        key: Key | None,
-        expected: int | None,
-        future: "asyncio.Future[Outcome]",
-    ) -> None:
-        self.commands = commands
-        self.key = key
-        self.expected = expected
-        self.future = future
-        self.outcome: Outcome | None = None
-        self.tries = 0
+    commands: tuple[Command, ...]
+    key: Key | None
+    expected: int | None
+    future: "asyncio.Future[Outcome]"
+    outcome: Outcome | None = None
+    tries: int = 0
 
     def fail(self, error: BaseException) -> None:
         if not self.future.done():
             self.future.set_exception(error)
 
-    def succeed(self, outcome: Outcome) -> None:
-        if not self.future.done():
-            self.future.set_result(outcome)
+    def succeed(self) -> None:
+        if not self.future.done() and self.outcome is not None:
+            self.future.set_result(self.outcome)
 
 
 class _Box:
@@ -97,10 +88,12 @@ class Commands:
         box = self._boxes.get(run_id)
         if box is None:
             box = self._open(run_id, fresh=isinstance(commands[0], Start))
-        box.waiting.append(_Entry(commands, key, expected, future))
-        if not box.busy:
+        entry = _Entry(commands, key, expected, future)
+        if box.busy:
+            box.waiting.append(entry)
+        else:
             box.busy = True
-            self._advance(box)
+            self._take(box, [entry])
         return future
 
     def execute(
@@ -114,16 +107,28 @@ class Commands:
     async def _execute_once(
         self, run_id: RunId, commands: Sequence[Command], key: Key, expected: int | None
     ) -> Outcome:
-        stored = await self._store.find_key(key.scope, key.name)
-        if stored is not None and stored.at >= self._clock() - KEY_LIFE_MS:
-            return await self._replay(stored, key)
+        if before := await self.replayed(key):
+            return before
         try:
             return await self.submit(run_id, *commands, key=key, expected=expected)
         except KeyTaken:
-            stored = await self._store.find_key(key.scope, key.name)
-            if stored is None:
-                raise
-            return await self._replay(stored, key)
+            if rival := await self.replayed(key):
+                return rival
+            raise
+
+    async def replayed(self, key: Key) -> Outcome | None:
+        """What the key led to before, if it was used."""
+        stored = await self._store.find_key(key.scope, key.name)
+        if stored is None or stored.at < self._clock() - KEY_LIFE_MS:
+            return None
+        if stored.digest != key.digest:
+            raise KeyReused("This idempotency key was used with another payload.")
+        return Outcome(await self.state(stored.run), [], replayed=True)
+
+    def version(self, run_id: RunId) -> int:
+        """How far this process knows a run; 0 if it does not."""
+        box = self._boxes.get(run_id)
+        return box.run.version if box is not None and box.run is not None else 0
 
     async def state(self, run_id: RunId) -> Run:
         """The run as last committed: here, where nobody else writes; else as the store has it."""
@@ -134,12 +139,6 @@ class Commands:
         if head is None:
             raise RunNotFound("No such run.")
         return head.run
-
-    async def _replay(self, stored: StoredKey, key: Key) -> Outcome:
-        if stored.digest != key.digest:
-            raise KeyReused("This idempotency key was used with another payload.")
-        run = await self.state(stored.run)
-        return Outcome(run, [], replayed=True)
 
     def _open(self, run_id: RunId, *, fresh: bool) -> _Box:
         box = self._boxes[run_id] = _Box(run_id, fresh=fresh)
@@ -155,12 +154,16 @@ class Commands:
 
     def _advance(self, box: _Box) -> None:
         """Take everything that waits and decide it, or rest."""
-        entries, box.waiting = box.waiting, []
-        if not entries:
-            box.busy = False
-            if box.run is None or box.run.ended:
-                self._boxes.pop(box.id, None)
-        elif box.loaded:
+        if box.waiting:
+            entries, box.waiting = box.waiting, []
+            self._take(box, entries)
+            return
+        box.busy = False
+        if box.run is None or box.run.ended:
+            self._boxes.pop(box.id, None)
+
+    def _take(self, box: _Box, entries: list[_Entry]) -> None:
+        if box.loaded:
             self._decide(box, entries)
         else:
             self._spawn(self._load(box, entries))
@@ -196,7 +199,8 @@ class Commands:
             events += added
             decided.append(entry)
         if run is None or not events:
-            self._resolve(decided)
+            for entry in decided:
+                entry.succeed()
             return self._advance(box)
         keys = [entry.key for entry in decided if entry.key is not None]
         expected = box.run.version if box.run else 0
@@ -234,7 +238,8 @@ class Commands:
         if error is None:
             box.run, box.hash = run, hash_
             self._published(run, events)
-            self._resolve(entries)
+            for entry in entries:
+                entry.succeed()
             return self._advance(box)
         box.loaded = False
         if isinstance(error, VersionConflict | KeyTaken):
@@ -265,8 +270,3 @@ class Commands:
             # Then its append will say what is wrong.
             return False
         return stored is not None and stored.at >= self._clock() - KEY_LIFE_MS
-
-    def _resolve(self, entries: list[_Entry]) -> None:
-        for entry in entries:
-            if entry.outcome is not None:
-                entry.succeed(entry.outcome)

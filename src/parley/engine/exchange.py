@@ -112,6 +112,11 @@ class Exchange:
             return await self._give(run, message, key)
         return await self._start(new_run_id(), Start(agent.slug, conversation, str(send.principal), message), key)
 
+    async def sent_before(self, send: Send) -> Outcome | None:
+        """What this very send led to when it was made for the first time, if it was."""
+        key = _key(send)
+        return await self.commands.replayed(key) if key else None
+
     async def cancel(
         self, run_id: str, principal: Principal, agent: str | None = None, reason: str | None = None
     ) -> Outcome:
@@ -203,7 +208,7 @@ class Exchange:
         """What other replicas have done."""
         for run_id, version in runs:
             self.streams.reach(run_id, version)
-            if self.execution.works_on(run_id):
+            if self.execution.works_on(run_id) and version > self.commands.version(run_id):
                 self._spawn(self.execution.heard(run_id))
         for slug in agents:
             if slug == _NEWCOMER:

@@ -27,7 +27,7 @@ AskFor = Callable[[Run, int, str, str], Awaitable[View]]
 class _Job:
     """One turn under way."""
 
-    __slots__ = ("driving", "ending", "grace", "run", "slot_of", "task", "timer")
+    __slots__ = ("driving", "ending", "grace", "leaving", "run", "slot_of", "task", "timer")
 
     def __init__(self, run: Run, slot_of: str | None) -> None:
         self.run = run
@@ -38,6 +38,8 @@ class _Job:
         """Only while the agent's own code runs may the task be interrupted; the log is always written to the end."""
         self.ending: Report | None = None
         """Why it was told to stop, if it was."""
+        self.leaving = False
+        """Whether this process gives it up, so that another can take it."""
         self.timer: asyncio.TimerHandle | None = None
         self.grace: asyncio.TimerHandle | None = None
 
@@ -133,6 +135,7 @@ class Execution:
     async def abandon(self) -> None:
         """This replica was given up: others have taken its runs, so stop working on them."""
         for job in list(self._jobs.values()):
+            job.leaving = True
             if job.task is not None and job.driving:
                 job.task.cancel()
         await self._wait_for([job.task for job in self._jobs.values() if job.task is not None])
@@ -201,7 +204,8 @@ class Execution:
             tell("turn.broken", run=job.run.id, agent=job.run.agent, error=error)
         finally:
             job.clear()
-            self._jobs.pop(job.run.id, None)
+            if self._jobs.get(job.run.id) is job:
+                del self._jobs[job.run.id]
             if job.slot_of is not None:
                 await self._leave_slot(job.run.agent, job.slot_of)
 
@@ -226,24 +230,29 @@ class Execution:
             return await outbox.abort(Failed(error.code, error.message))
 
     async def _ending(self, job: _Job, outbox: Outbox, events: list[Event] | None) -> Report | None:
-        """How the turn ends: as its driver says, as it was told, or None when this process is closing."""
-        if self._closing or job.ending is not None:
+        """How the turn ends: as its driver says, as it was told, or None when this process gives it up."""
+        if job.leaving or self._closing or job.ending is not None:
             return job.ending
         self._arm(job)
         job.driving = True
         try:
             return await self._drive(job.run, outbox, events)
-        except asyncio.CancelledError:
-            return job.ending
+        except asyncio.CancelledError as error:
+            # Nobody here canceled it: something that the agent waited for was.
+            return job.ending if job.ending or job.leaving else self._raised(job, error)
         except (LateResult, LeaseLost):
             raise
         except (AgentError, PayloadTooLarge) as error:
             return Failed(error.code, error.message)
-        except Exception as error:  # noqa: BLE001 - an agent may raise anything; its text may hold secrets
-            tell("agent.raised", run=job.run.id, agent=job.run.agent, error=error)
-            return Failed("agent_error", f"The agent stopped with an unexpected {type(error).__name__}.")
+        except Exception as error:  # noqa: BLE001 - an agent may raise anything
+            return self._raised(job, error)
         finally:
             job.driving = False
+
+    def _raised(self, job: _Job, error: BaseException) -> Failed:
+        """The text of what an agent raised may hold secrets: it goes to the operator, its type to the client."""
+        tell("agent.raised", run=job.run.id, agent=job.run.agent, error=error)
+        return Failed("agent_error", f"The agent stopped with an unexpected {type(error).__name__}.")
 
     async def _drive(self, run: Run, outbox: Outbox, events: list[Event] | None) -> Report:
         """Run the driver to the end of its turn; what ended it."""

@@ -104,12 +104,10 @@ class Operations:
         cursor = _cursor(call)
         if cursor is not None and call.key is None:
             raise Invalid("To resume this stream, send the Idempotency-Key it was begun with.", field="Last-Event-ID")
-        outcome = await self._exchange.send(self._send(call, params))
-        if cursor is not None and not outcome.replayed:
-            raise Invalid("Nothing was begun with this Idempotency-Key yet.", field="Last-Event-ID")
+        send = self._send(call, params)
         if cursor is not None:
-            follower = await self._exchange.follow(outcome.run.id, cursor)
-            return Stream(self._steps(outcome.run, follower, until_settled=True), follower)
+            return await self._resumed(send, cursor)
+        outcome = await self._exchange.send(send)
         if self._exchange.agent(outcome.run.agent).replies == "message":
             return Stream(self._reply_step(outcome))
         if outcome.replayed:
@@ -139,6 +137,13 @@ class Operations:
         return Send(
             agent, call.principal, codec.message_in(wire), wire.task_id or None, wire.context_id or None, call.key,
         )  # fmt: skip
+
+    async def _resumed(self, send: Send, cursor: int) -> Stream:
+        outcome = await self._exchange.sent_before(send)
+        if outcome is None:
+            raise Invalid("Nothing was begun with this Idempotency-Key yet.", field="Last-Event-ID")
+        follower = await self._exchange.follow(outcome.run.id, cursor)
+        return Stream(self._steps(outcome.run, follower, until_settled=True), follower)
 
     async def _from_now(self, run_id: RunId, *, until_settled: bool) -> Stream:
         view = await self._exchange.view(run_id)
