@@ -33,8 +33,9 @@ format: $(STAMP)     ## put the code in shape
 bench: $(STAMP)      ## measure; ONLY=name runs some of it
 	$(BIN)/python -m bench $(ONLY)
 
-soak: $(STAMP)       ## the crash test, 100 times
-	$(BIN)/pytest tests/test_crash.py --soak 100
+soak: $(STAMP)       ## kill -9 again and again: 100 times on SQLite, 50 times with two replicas
+	$(BIN)/pytest -s tests/test_crash.py --soak 100
+	$(BIN)/pytest tests/test_replicas.py -k kill_9 --soak 50
 
 clean:               ## forget what was built
 	rm -rf $(VENV) build dist .ruff_cache .import_linter_cache
