@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from parley.client import Client, Json, Unreachable, message
-from parley.core.events import Event
+from parley.core.events import ENDINGS, Event
 from parley.core.runs import MAX_RESCUES
 from parley.engine.audit import all_runs, verify_run
 from parley.engine.streams import read_all
@@ -26,7 +26,6 @@ from parley.testing.processes import ServerProcess
 
 AGENTS = Path(__file__).parent / "crash_agents.py"
 WRITERS = 32
-ENDINGS = {"completed", "failed", "canceled", "rejected"}
 
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """One empty context for all: reading the certificates anew for each client would take longer than the test."""

@@ -7,6 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from parley.core.artifacts import text_part
 from parley.core.conversations import Message
 from parley.core.events import (
+    ENDINGS,
     GENESIS,
     ArtifactAdded,
     AuthRequired,
@@ -31,7 +32,6 @@ from parley.ids import ConversationId, RunId
 ID = RunId("run")
 WORDS = (text_part("w"),)
 MESSAGE = Message("m", WORDS)
-ENDINGS = {"completed", "replied", "failed", "canceled", "rejected"}
 
 begins = st.sampled_from([None, Begin("r")])
 reports = st.sampled_from(

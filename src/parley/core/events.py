@@ -137,6 +137,10 @@ EventType = Literal[
     "auth_required", "cancel_requested", "rescued", "completed", "replied", "failed", "canceled", "rejected",
 ]  # fmt: skip
 EVENT_TYPES: tuple[str, ...] = get_args(EventType)
+ENDINGS = frozenset({"completed", "replied", "failed", "canceled", "rejected"})
+"""After one of these nothing follows."""
+QUESTIONS = frozenset({"input_required", "auth_required"})
+"""After one of these nothing follows until somebody answers."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Payload)

@@ -83,7 +83,7 @@ class Store(Readable, Protocol):
     def append(self, append: Append, done: Done) -> None:
         """Commit all of it or nothing, and say so: VersionConflict or KeyTaken when a rival was first. Never waits.
 
-        `done` is called in the event loop, later; a future per append would be most of an append's cost.
+        `done` is called in the event loop, later.
         """
         ...
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.core.access import Principal
-from parley.core.events import Event
+from parley.core.events import ENDINGS, QUESTIONS, Event
 from parley.core.runs import Run, evolve
 from parley.core.views import View, view_of
 from parley.engine.commands import Outcome
@@ -176,7 +176,7 @@ class Operations:
         if not rest and follower.cursor >= run.version and (run.settled if until_settled else run.ended):
             yield Step(frames, last=True)
             return
-        last_words = _LAST_WORDS if until_settled else _ENDINGS
+        last_words = _LAST_WORDS if until_settled else ENDINGS
         events = rest
         while True:
             last = False
@@ -221,8 +221,7 @@ class Operations:
         return replace(task, artifacts=artifacts, history=history)
 
 
-_ENDINGS = frozenset({"completed", "replied", "failed", "canceled", "rejected"})
-_LAST_WORDS = _ENDINGS | {"input_required", "auth_required"}
+_LAST_WORDS = ENDINGS | QUESTIONS
 
 
 def _cursor(call: Call) -> int | None:
