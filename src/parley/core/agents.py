@@ -10,7 +10,11 @@ from parley.errors import Invalid
 SLUG = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?")
 
 Rescue = Literal["restart", "resume", "fail"]
-Replies = Literal["task", "message"]
+Replies = Literal["task", "message", "either"]
+"""Whether an answer is a task, a direct message, or as the agent decides in each turn."""
+
+Visibility = Literal["public", "internal", "private"]
+"""Who knows of an agent: everybody, everybody with credentials, or only the principals it allows."""
 
 
 class Skill(Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -29,17 +33,51 @@ class Limits(Struct, frozen=True):
     timeout_s: float | None = None
 
 
+class Extended(Struct, frozen=True):
+    """What only callers with credentials learn about an agent."""
+
+    description: str | None = None
+    skills: tuple[Skill, ...] = ()
+
+
+class Extension(Struct, frozen=True):
+    """An A2A extension that the agent itself speaks."""
+
+    uri: str
+    description: str = ""
+    required: bool = False
+
+
+class Provider(Struct, frozen=True):
+    organization: str
+    url: str
+
+
 class Agent(Struct, frozen=True):
     slug: str
     name: str
     description: str
     version: str = "1.0.0"
     skills: tuple[Skill, ...] = ()
+    model: str | None = None
+    capabilities: tuple[str, ...] = ()
+    """What it can do beyond chat, by the names that other contracts ask for (`plan.create`)."""
+    tools: tuple[str, ...] = ()
+    visibility: Visibility = "public"
+    allow: tuple[str, ...] = ()
+    """The principals that may use a private agent (`service:ci`, `user:ann`)."""
     limits: Limits = Limits()
     rescue: Rescue = "restart"
     replies: Replies = "task"
     streaming: bool = True
+    push: bool = True
+    extended: Extended | None = None
+    extensions: tuple[Extension, ...] = ()
+    provider: Provider | None = None
+    documentation_url: str | None = None
+    icon_url: str | None = None
     input_modes: tuple[str, ...] = ("text/plain", "application/json")
+    """Media types it reads; `*/*` and `image/*` are understood."""
     output_modes: tuple[str, ...] = ("text/plain", "application/json")
 
 
