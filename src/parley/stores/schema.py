@@ -47,13 +47,23 @@ def migrate_sqlite(connection: sqlite3.Connection, phases: tuple[Phase, ...] = (
     connection.execute(
         "CREATE TABLE IF NOT EXISTS migrations (id TEXT PRIMARY KEY, at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)"
     )
-    done = {str(row[0]) for row in connection.execute("SELECT id FROM migrations")}
-    todo = missing("sqlite", done, phases)
+    todo = missing("sqlite", _done(connection), phases)
     for one in todo:
-        connection.executescript(
-            f"BEGIN IMMEDIATE;\n{one.sql}\nINSERT INTO migrations (id) VALUES ('{one.id}');\nCOMMIT;"
-        )
+        try:
+            connection.executescript(
+                f"BEGIN IMMEDIATE;\n{one.sql}\nINSERT INTO migrations (id) VALUES ('{one.id}');\nCOMMIT;"
+            )
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            # Another process that started at the same time may have been first.
+            if one.id not in _done(connection):
+                raise
     return [one.id for one in todo]
+
+
+def _done(connection: sqlite3.Connection) -> set[str]:
+    return {str(row[0]) for row in connection.execute("SELECT id FROM migrations")}
 
 
 async def migrate_postgres(connection: Any, phases: tuple[Phase, ...] = ("pre", "post")) -> list[str]:

@@ -1,0 +1,164 @@
+"""Small data that is not a log, in memory, in the SQLite file beside the log, or in PostgreSQL."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from parley.engine.ports import Place, Record
+from parley.errors import StoreUnavailable
+from parley.stores.pool import Pool
+from parley.stores.schema import migrate_sqlite
+from parley.stores.sqlite import connect
+
+T = TypeVar("T")
+Records = list[Record]
+
+_COLUMNS = "kind, scope, id, body, at, due"
+_START: Place = ("", "")
+
+
+class MemoryRecords:
+    """The reference, and the oracle of the contract suite."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[str, str, str], Record] = {}
+
+    async def put(self, record: Record) -> None:
+        self._records[record.kind, record.scope, record.id] = record
+
+    async def add(self, record: Record) -> bool:
+        return self._records.setdefault((record.kind, record.scope, record.id), record) is record
+
+    async def get(self, kind: str, scope: str, id_: str) -> Record | None:
+        return self._records.get((kind, scope, id_))
+
+    async def list(self, kind: str, scope: str | None = None, after: Place = _START, limit: int = 100) -> Records:
+        found = [one for one in self._records.values() if one.kind == kind and scope in (None, one.scope)]
+        return sorted((one for one in found if _place(one) > after), key=_place)[:limit]
+
+    async def delete(self, kind: str, scope: str, id_: str) -> bool:
+        return self._records.pop((kind, scope, id_), None) is not None
+
+    async def due(self, kind: str, now: int, limit: int = 100) -> Records:
+        found = [one for one in self._records.values() if one.kind == kind and one.due is not None and one.due <= now]
+        return sorted(found, key=lambda one: (one.due, _place(one)))[:limit]
+
+    async def close(self) -> None:
+        return
+
+
+def _place(record: Record) -> Place:
+    return record.scope, record.id
+
+
+class SqliteRecords:
+    """Needs no lock on the data directory, so that a command can look after a database which a server is using."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="parley-records")
+        self._connection: sqlite3.Connection | None = None
+        self._closed = False
+
+    async def put(self, record: Record) -> None:
+        await self._write(f"INSERT OR REPLACE INTO records ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", *_row(record))
+
+    async def add(self, record: Record) -> bool:
+        sql = f"INSERT INTO records ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+        return await self._write(sql, *_row(record)) == 1
+
+    async def get(self, kind: str, scope: str, id_: str) -> Record | None:
+        found = await self._read("kind = ? AND scope = ? AND id = ?", kind, scope, id_)
+        return found[0] if found else None
+
+    async def list(self, kind: str, scope: str | None = None, after: Place = _START, limit: int = 100) -> Records:
+        where, values = "kind = ? AND (scope, id) > (?, ?)", (kind, *after)
+        if scope is not None:
+            where, values = f"{where} AND scope = ?", (*values, scope)
+        return await self._read(f"{where} ORDER BY scope, id LIMIT ?", *values, limit)
+
+    async def delete(self, kind: str, scope: str, id_: str) -> bool:
+        return await self._write("DELETE FROM records WHERE kind = ? AND scope = ? AND id = ?", kind, scope, id_) == 1
+
+    async def due(self, kind: str, now: int, limit: int = 100) -> Records:
+        return await self._read("kind = ? AND due <= ? ORDER BY due, scope, id LIMIT ?", kind, now, limit)
+
+    async def close(self) -> None:
+        self._closed = True
+        await asyncio.to_thread(self._thread.shutdown)
+        if self._connection is not None:
+            self._connection.close()
+
+    async def _read(self, where: str, *values: object) -> Records:
+        sql = f"SELECT {_COLUMNS} FROM records WHERE {where}"
+        return await self._call(lambda connection: [Record(*row) for row in connection.execute(sql, values)])
+
+    async def _write(self, sql: str, *values: object) -> int:
+        """Outside a transaction each statement is one of its own, and waits for the server's writer to finish."""
+        return await self._call(lambda connection: connection.execute(sql, values).rowcount)
+
+    async def _call(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(self._opened()))
+        except sqlite3.Error as error:
+            raise StoreUnavailable("The store did not take the record, or could not be read.") from error
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            connection = connect(self._path)
+            migrate_sqlite(connection)
+            self._connection = connection
+        return self._connection
+
+
+class PostgresRecords:
+    """Shared by all replicas. The pool is closed by whoever opened it."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def put(self, record: Record) -> None:
+        await self._pool.fetch(
+            f"INSERT INTO records ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6) "
+            "ON CONFLICT (kind, scope, id) DO UPDATE SET body = excluded.body, at = excluded.at, due = excluded.due",
+            *_row(record),
+        )
+
+    async def add(self, record: Record) -> bool:
+        sql = f"INSERT INTO records ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING RETURNING 1"
+        return bool(await self._pool.fetch(sql, *_row(record)))
+
+    async def get(self, kind: str, scope: str, id_: str) -> Record | None:
+        found = await self._read("kind = $1 AND scope = $2 AND id = $3", kind, scope, id_)
+        return found[0] if found else None
+
+    async def list(self, kind: str, scope: str | None = None, after: Place = _START, limit: int = 100) -> Records:
+        where, values = "kind = $1 AND (scope, id) > ($2, $3)", (kind, *after, limit)
+        if scope is not None:
+            where, values = f"{where} AND scope = $5", (*values, scope)
+        return await self._read(f"{where} ORDER BY scope, id LIMIT $4", *values)
+
+    async def delete(self, kind: str, scope: str, id_: str) -> bool:
+        sql = "DELETE FROM records WHERE kind = $1 AND scope = $2 AND id = $3 RETURNING 1"
+        return bool(await self._pool.fetch(sql, kind, scope, id_))
+
+    async def due(self, kind: str, now: int, limit: int = 100) -> Records:
+        return await self._read("kind = $1 AND due <= $2 ORDER BY due, scope, id LIMIT $3", kind, now, limit)
+
+    async def close(self) -> None:
+        return
+
+    async def _read(self, where: str, *values: object) -> Records:
+        return [
+            Record(*row) for row in await self._pool.fetch(f"SELECT {_COLUMNS} FROM records WHERE {where}", *values)
+        ]
+
+
+def _row(record: Record) -> tuple[Any, ...]:
+    return record.kind, record.scope, record.id, record.body, record.at, record.due

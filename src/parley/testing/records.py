@@ -1,0 +1,79 @@
+"""The contract of records. Subclass it and give it a `records` fixture:
+
+class TestMyRecords(RecordsContract):
+    @pytest.fixture
+    async def records(self):
+        ...
+"""
+
+import asyncio
+
+from parley.engine.ports import Record, Records
+
+
+def record(
+    id_: str, scope: str = "a", kind: str = "thing", due: int | None = None, body: bytes = b"\x00body"
+) -> Record:
+    return Record(kind, scope, id_, body, 1_700_000_000_000, due)
+
+
+async def _filled(records: Records, *these: Record) -> None:
+    for one in these:
+        await records.put(one)
+
+
+class RecordsContract:
+    async def test_what_was_put_is_got_back(self, records: Records) -> None:
+        one = record("x", due=5)
+        await records.put(one)
+        assert await records.get("thing", "a", "x") == one
+        for elsewhere in (("other", "a", "x"), ("thing", "b", "x"), ("thing", "a", "y")):
+            assert await records.get(*elsewhere) is None
+
+    async def test_putting_again_replaces_all_of_it(self, records: Records) -> None:
+        await records.put(record("x", due=5))
+        later = Record("thing", "a", "x", b"", 2, None)
+        await records.put(later)
+        assert await records.get("thing", "a", "x") == later
+        assert await records.due("thing", 100) == []
+
+    async def test_adding_keeps_what_is_there(self, records: Records) -> None:
+        assert await records.add(record("x", body=b"first"))
+        assert not await records.add(record("x", body=b"second"))
+        assert await records.add(record("x", scope="b"))
+        found = await records.get("thing", "a", "x")
+        assert found is not None
+        assert found.body == b"first"
+
+    async def test_of_rivals_who_add_exactly_one_wins(self, records: Records) -> None:
+        rivals = [record("x", body=b"%d" % number) for number in range(8)]
+        assert sum(await asyncio.gather(*(records.add(one) for one in rivals))) == 1
+
+    async def test_a_list_is_in_order_and_goes_on_from_a_place(self, records: Records) -> None:
+        ids = ["B", "a", "a-b", "a_b", "ab", "b", "ä"]
+        await _filled(records, *(record(id_) for id_ in reversed(ids)), record("a", kind="other"))
+        assert [one.id for one in await records.list("thing", "a")] == ids
+        assert [one.id for one in await records.list("thing", "a", ("a", "a-b"), 2)] == ["a_b", "ab"]
+        assert await records.list("thing", "a", ("a", "ä")) == []
+
+    async def test_a_list_of_all_scopes_is_ordered_by_scope_first(self, records: Records) -> None:
+        await _filled(records, record("2", "b"), record("1", "b"), record("9", "a"), record("5", "c"))
+        places = [("a", "9"), ("b", "1"), ("b", "2"), ("c", "5")]
+        assert [(one.scope, one.id) for one in await records.list("thing")] == places
+        assert [(one.scope, one.id) for one in await records.list("thing", None, ("b", "1"))] == places[2:]
+        assert [one.id for one in await records.list("thing", "b")] == ["1", "2"]
+
+    async def test_what_is_deleted_is_gone(self, records: Records) -> None:
+        await _filled(records, record("x", due=1), record("y"))
+        assert await records.delete("thing", "a", "x")
+        assert not await records.delete("thing", "a", "x")
+        assert await records.get("thing", "a", "x") is None
+        assert await records.due("thing", 10) == []
+        assert [one.id for one in await records.list("thing")] == ["y"]
+
+    async def test_what_is_due_comes_in_the_order_of_its_time(self, records: Records) -> None:
+        await _filled(records, record("a", due=30), record("b", due=10), record("c", due=20), record("d"))
+        await records.put(record("z", kind="other", due=1))
+        assert [one.id for one in await records.due("thing", 20)] == ["b", "c"]
+        assert [one.id for one in await records.due("thing", 100, 2)] == ["b", "c"]
+        assert await records.due("thing", 9) == []
