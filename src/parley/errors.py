@@ -59,8 +59,32 @@ class AgentNotFound(NotFound):
     code = "agent_not_found"
 
 
+class Unauthenticated(ParleyError):
+    """Who asks is not known: no credential, or one that does not hold. The message never repeats it."""
+
+    code = "unauthenticated"
+
+
+class Forbidden(ParleyError):
+    """Who asks is known, and may not do this."""
+
+    code = "permission_denied"
+
+
+class IssuerUnavailable(ParleyError):
+    """The issuer's keys cannot be fetched, so its tokens can be neither trusted nor refused."""
+
+    code = "issuer_unavailable"
+
+
 class Conflict(ParleyError):
     code = "conflict"
+
+
+class NameTaken(Conflict):
+    """Names of live API keys are unique: they own what was done with them."""
+
+    code = "name_taken"
 
 
 class VersionConflict(Conflict):
@@ -89,6 +113,44 @@ class Unsupported(ParleyError):
     """Understood, but not possible here or now."""
 
     code = "unsupported"
+
+
+class PushNotSupported(Unsupported):
+    code = "push_not_supported"
+
+
+class NoExtendedCard(Unsupported):
+    """The agent says nothing more to callers with credentials than to others."""
+
+    code = "no_extended_card"
+
+
+class ExtensionRequired(Invalid):
+    """The agent can only be spoken to by clients that know one of its extensions."""
+
+    code = "extension_required"
+
+
+class ContentNotSupported(Invalid):
+    """A part's media type is none that the agent reads."""
+
+    code = "content_not_supported"
+
+
+class MediaTypeNotSupported(Invalid):
+    """The request itself is not JSON."""
+
+    code = "media_type_not_supported"
+
+
+class MethodNotAllowed(Invalid):
+    code = "method_not_allowed"
+
+
+class HookNotFound(NotFound):
+    """The task has no push notification configuration of this id."""
+
+    code = "push_config_not_found"
 
 
 class UnknownMethod(Invalid):

@@ -64,6 +64,15 @@ def header(scope: Scope, name: bytes) -> str | None:
     return None
 
 
+def is_json(scope: Scope) -> bool:
+    """What the request says its body is; one that says nothing is taken at its word."""
+    media = header(scope, b"content-type")
+    if not media:
+        return True
+    kind = media.partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
+
+
 async def read_body(receive: Receive, limit: int = MAX_BODY) -> bytes:
     body = b""
     while True:

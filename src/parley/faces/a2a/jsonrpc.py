@@ -1,16 +1,13 @@
-"""The JSON-RPC binding of A2A 1.0."""
-
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from urllib.parse import parse_qs
+"""The JSON-RPC binding of A2A: 1.0 and 0.3 on one address, told apart by the method's name."""
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from starlette.types import Receive, Scope, Send
 
-from parley.core.access import LOCAL
 from parley.errors import (
     AgentNotFound,
+    ContentNotSupported,
+    Forbidden,
     Invalid,
     InvalidJson,
     ParleyError,
@@ -18,12 +15,13 @@ from parley.errors import (
     UnknownMethod,
     VersionNotSupported,
 )
-from parley.faces import sse
-from parley.faces.a2a import codec
+from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, encode, read
 from parley.faces.a2a.faults import InvalidRequest, details_of, fault_of
-from parley.faces.a2a.operations import Call, Frame, Operations, Stream
-from parley.faces.http import MAX_BODY, answer, check_text, header, read_body
-from parley.telemetry import tell
+from parley.faces.a2a.operations import Operations
+from parley.faces.a2a.serving import call_of, open_stream, perform, version_of, write_stream
+from parley.faces.a2a.v1 import V1
+from parley.faces.a2a.v03 import V03
+from parley.faces.http import MAX_BODY, answer, check_text, is_json, read_body
 
 Id = str | int | float | None
 
@@ -35,15 +33,37 @@ class Request(Struct, frozen=True):
     params: Raw | UnsetType = UNSET
 
 
-_PARAMS: dict[str, type[Struct]] = {
-    "SendMessage": codec.SendParams,
-    "SendStreamingMessage": codec.SendParams,
-    "GetTask": codec.TaskParams,
-    "CancelTask": codec.CancelParams,
-    "SubscribeToTask": codec.TaskParams,
-}
 _request = msgspec.json.Decoder(Request)
-_params = {method: msgspec.json.Decoder(kind) for method, kind in _PARAMS.items()}
+_EMPTY = b"{}"
+_HALF_WAY: dict[str, int] = {"agent_not_found": 404, "payload_too_large": 413, "permission_denied": 403}
+"""Where the HTTP status says more than 200."""
+
+_NEW, _OLD = V1(), V03()
+METHODS: dict[str, tuple[Dialect, Operation]] = {
+    "SendMessage": (_NEW, "send"),
+    "SendStreamingMessage": (_NEW, "stream"),
+    "GetTask": (_NEW, "get"),
+    "ListTasks": (_NEW, "list"),
+    "CancelTask": (_NEW, "cancel"),
+    "SubscribeToTask": (_NEW, "subscribe"),
+    "CreateTaskPushNotificationConfig": (_NEW, "set_hook"),
+    "GetTaskPushNotificationConfig": (_NEW, "get_hook"),
+    "ListTaskPushNotificationConfigs": (_NEW, "list_hooks"),
+    "DeleteTaskPushNotificationConfig": (_NEW, "delete_hook"),
+    "GetExtendedAgentCard": (_NEW, "card"),
+    "message/send": (_OLD, "send"),
+    "message/stream": (_OLD, "stream"),
+    "message/sendSubscribe": (_OLD, "stream"),
+    "tasks/get": (_OLD, "get"),
+    "tasks/cancel": (_OLD, "cancel"),
+    "tasks/resubscribe": (_OLD, "subscribe"),
+    "tasks/pushNotificationConfig/set": (_OLD, "set_hook"),
+    "tasks/pushNotificationConfig/get": (_OLD, "get_hook"),
+    "tasks/pushNotificationConfig/list": (_OLD, "list_hooks"),
+    "tasks/pushNotificationConfig/delete": (_OLD, "delete_hook"),
+    "agent/getAuthenticatedExtendedCard": (_OLD, "card"),
+}
+_MODERN = {operation: name for name, (dialect, operation) in METHODS.items() if dialect is _NEW}
 
 
 class JsonRpc:
@@ -56,67 +76,24 @@ class JsonRpc:
         status = 200
         try:
             body = await read_body(receive, self._max_body)
+            if not is_json(scope):
+                raise ContentNotSupported("A JSON-RPC request is application/json.")
             request = _parse(body)
             id_ = None if request.id is UNSET else request.id
-            call = self._call(scope)
-            _check_version(scope)
-            if request.method in ("SendStreamingMessage", "SubscribeToTask"):
-                stream = await self._open(call, request)
-                return await self._stream(receive, send, stream, _encoded_id(id_))
-            result = await self._result(call, request)
-            reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encoded_id(id_), codec.encode(result))
+            dialect, operation = _method(request, version_of(scope))
+            call = call_of(scope, scope.get("path_params", {}).get("slug"))
+            params = _params(dialect, operation, request)
+            encoded_id = encode(id_)
+            if operation in STREAMING:
+                stream = await open_stream(self._operations, dialect, operation, call, params)
+                wrap = (b'{"jsonrpc":"2.0","id":%b,"result":' % encoded_id, b"}")
+                return await write_stream(receive, send, stream, dialect, wrap, lambda error: _failure(id_, error))
+            result = await perform(self._operations, dialect, operation, call, params)
+            reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encoded_id, encode(result))
         except ParleyError as error:
-            if isinstance(error, AgentNotFound):
-                status = 404
-            elif isinstance(error, PayloadTooLarge) and id_ is None:
-                status = 413
+            status = _HALF_WAY.get(error.code, 200)
             reply = _failure(id_, error)
         return await answer(send, status, reply)
-
-    def _call(self, scope: Scope) -> Call:
-        slug = scope.get("path_params", {}).get("slug")
-        return Call(slug, LOCAL, header(scope, b"idempotency-key"), header(scope, b"last-event-id"))
-
-    async def _result(self, call: Call, request: Request) -> object:
-        params = _decode(request)
-        match params:
-            case codec.SendParams():
-                return await self._operations.send(call, params)
-            case codec.CancelParams():
-                return await self._operations.cancel(call, params)
-            case codec.TaskParams():
-                return await self._operations.get(call, params)
-            case _:
-                raise UnknownMethod(f"There is no method {request.method!r}.")
-
-    async def _open(self, call: Call, request: Request) -> Stream:
-        """Everything that can be refused is refused here, before the stream begins."""
-        params = _decode(request)
-        if isinstance(params, codec.SendParams):
-            return await self._operations.stream(call, params)
-        assert isinstance(params, codec.TaskParams)
-        return await self._operations.subscribe(call, params)
-
-    async def _stream(self, receive: Receive, send: Send, stream: Stream, id_: bytes) -> None:
-        try:
-            async with aclosing(_written(stream, id_)) as written:
-                await sse.write(receive, send, written)
-        finally:
-            await stream.close()
-
-
-async def _written(stream: Stream, id_: bytes) -> AsyncGenerator[sse.Chunk, None]:
-    """Each frame as a whole JSON-RPC response. An error in mid-stream is the last frame, and has no id."""
-    try:
-        async for step in stream:
-            yield b"".join([_frame(frame, id_) for frame in step.frames]), step.last
-    except ParleyError as error:
-        tell("stream.broken", code=error.code)
-        yield b"data: %b\n\n" % _failure(msgspec.json.decode(id_), error), True
-
-
-def _frame(frame: Frame, id_: bytes) -> bytes:
-    return sse.frame(frame.seq, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id_, codec.encode(frame.content)))
 
 
 def _parse(body: bytes) -> Request:
@@ -124,7 +101,9 @@ def _parse(body: bytes) -> Request:
     try:
         request = _request.decode(body)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"Not a JSON-RPC request: {error}") from None
+        batch = body.lstrip().startswith(b"[")
+        reason = "A2A takes no batches; send one request at a time." if batch else f"Not a JSON-RPC request: {error}"
+        raise InvalidRequest(reason) from None
     except msgspec.DecodeError as error:
         raise InvalidJson(f"The request is not JSON: {error}") from None
     except RecursionError:
@@ -132,35 +111,29 @@ def _parse(body: bytes) -> Request:
     if request.jsonrpc != "2.0":
         raise InvalidRequest('`jsonrpc` must be "2.0".')
     if request.id is UNSET:
-        raise InvalidRequest("A request needs an `id`.")
+        raise InvalidRequest("A request needs an `id`: A2A has no notifications.")
     return request
 
 
-def _decode(request: Request) -> Struct:
-    decoder = _params.get(request.method)
-    if decoder is None:
-        raise UnknownMethod(f"There is no method {request.method!r}.")
+def _method(request: Request, version: str) -> tuple[Dialect, Operation]:
+    """By name; a method of one generation is not served to a client that asks for the other."""
+    found = METHODS.get(request.method)
+    if found is None:
+        raise UnknownMethod(f"There is no method {request.method[:80]!r}.")
+    dialect, operation = found
+    if dialect.version == version:
+        return found
+    if version == "1.0":
+        raise UnknownMethod(f"In A2A 1.0 the method {request.method} is called {_MODERN[operation]}.")
+    raise VersionNotSupported(f"{request.method} is a method of A2A 1.0: send the header A2A-Version: 1.0.")
+
+
+def _params(dialect: Dialect, operation: Operation, request: Request) -> object:
     if request.params is UNSET:
+        if operation in ("card", "list"):
+            return read(dialect.params[operation], _EMPTY)
         raise Invalid("`params` is missing.", field="params")
-    try:
-        return decoder.decode(request.params)
-    except msgspec.ValidationError as error:
-        raise Invalid(f"Invalid params: {error}", field="params") from None
-    except RecursionError:
-        raise Invalid("Invalid params: nested too deep.", field="params") from None
-
-
-def _check_version(scope: Scope) -> None:
-    """A 1.0 method needs `A2A-Version: 1.0`; without it the request counts as 0.3."""
-    version = header(scope, b"a2a-version")
-    if version is None:
-        version = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("A2A-Version", [""])[0]
-    if version != "1.0":
-        raise VersionNotSupported(f"A2A-Version is {version or 'missing'!r}; this method is served in version 1.0.")
-
-
-def _encoded_id(id_: Id) -> bytes:
-    return msgspec.json.encode(id_)
+    return read(dialect.params[operation], request.params)
 
 
 def _failure(id_: Id, error: ParleyError) -> bytes:
