@@ -59,8 +59,32 @@ class AgentNotFound(NotFound):
     code = "agent_not_found"
 
 
+class Unauthenticated(ParleyError):
+    """Who asks is not known: no credential, or one that does not hold. The message never repeats it."""
+
+    code = "unauthenticated"
+
+
+class Forbidden(ParleyError):
+    """Who asks is known, and may not do this."""
+
+    code = "permission_denied"
+
+
+class IssuerUnavailable(ParleyError):
+    """The issuer's keys cannot be fetched, so its tokens can be neither trusted nor refused."""
+
+    code = "issuer_unavailable"
+
+
 class Conflict(ParleyError):
     code = "conflict"
+
+
+class NameTaken(Conflict):
+    """Names of live API keys are unique: they own what was done with them."""
+
+    code = "name_taken"
 
 
 class VersionConflict(Conflict):

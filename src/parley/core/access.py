@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from parley.core.agents import Agent
+from parley.errors import Forbidden
 
 PrincipalKind = Literal["local", "user", "guest", "node", "runtime", "service", "admin"]
 Scope = Literal["read", "send", "admin"]
@@ -37,6 +38,12 @@ class Principal(Struct, frozen=True):
 
 
 LOCAL = Principal("local", scopes=ALL_SCOPES)
+
+
+def demand(principal: Principal, scope: Scope) -> None:
+    """Refuse a principal without a scope; it is told which one is missing."""
+    if not principal.may(scope):
+        raise Forbidden(f"This needs the scope {scope}.", scope=scope)
 
 
 def may_see(principal: Principal, owner: str) -> bool:
