@@ -1,0 +1,194 @@
+"""API keys: a token is shown once, and only its hash is kept."""
+
+import asyncio
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from parley.clock import Clock, now_ms
+from parley.core.access import ALL_SCOPES, USER_SCOPES, Principal, Scope
+from parley.core.agents import SLUG
+from parley.engine.ports import Record, Records
+from parley.errors import Invalid, NameTaken, NotFound, ParleyError, Unauthenticated
+from parley.security.recent import Recent
+from parley.telemetry import tell
+
+PREFIX = "parley_"
+LIFE_S = 2.0
+"""How long a revoked key may still be believed by a server that saw it a moment ago."""
+NOTE_USE_MS = 60_000
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
+_TOKEN = re.compile(r"parley_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
+_KEY, _HOLDER, _USE = "api_key", "api_key.name", "api_key.use"
+
+
+class ApiKey(Struct, frozen=True):
+    id: str
+    name: str
+    digest: bytes
+    scopes: frozenset[Scope]
+    agents: frozenset[str]
+    created_at: int
+    expires_at: int | None = None
+    last_used_at: int | None = None
+    """To the minute, as far as it could be written down."""
+
+    @property
+    def principal(self) -> Principal:
+        return Principal("service", self.name, self.scopes, self.agents)
+
+    def expired(self, now: int) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(ApiKey).decode
+
+
+class ApiKeys:
+    def __init__(self, records: Records, clock: Clock = now_ms, life_s: float = LIFE_S) -> None:
+        self._records = records
+        self._clock = clock
+        self._recent: Recent[bytes, Principal] = Recent(life_s)
+        self._lookups: dict[bytes, asyncio.Task[Principal | None]] = {}
+        self._noted: dict[str, int] = {}
+
+    async def create(
+        self,
+        name: str,
+        scopes: Iterable[str] = USER_SCOPES,
+        agents: Iterable[str] = (),
+        expires_at: int | None = None,
+    ) -> tuple[ApiKey, str]:
+        """A new key and its token, which nobody can read again."""
+        now, id_ = self._clock(), secrets.token_hex(8)
+        token = f"{PREFIX}{id_}_{secrets.token_urlsafe(32)}"
+        key = ApiKey(id_, _name(name), _digest(token), _scopes(scopes), _agents(agents), now, expires_at)
+        if key.expired(now):
+            raise Invalid("The key would have expired already.", field="expiresAt")
+        await self._records.put(Record(_KEY, "", id_, _encode(key), now))
+        if not await self._take_name(key):
+            await self._records.delete(_KEY, "", id_)
+            raise NameTaken(f"There is a key named {name!r} already; revoke it first, or choose another name.")
+        return key, token
+
+    async def list(self) -> "list[ApiKey]":
+        """All keys in the order of their names, with the time of their last use."""
+        uses = {record.id: record.at for record in await self._all(_USE)}
+        keys = [_decode(record.body) for record in await self._all(_KEY)]
+        keys = [replace(key, last_used_at=uses.get(key.id)) for key in keys]
+        return sorted(keys, key=lambda key: (key.name, key.created_at))
+
+    async def revoke(self, id_or_name: str) -> ApiKey:
+        """Effective here at once, and within two seconds in other processes."""
+        key = await self._find(id_or_name)
+        if key is None:
+            raise NotFound("There is no such API key.")
+        await self._records.delete(_KEY, "", key.id)
+        held = await self._records.get(_HOLDER, "", key.name)
+        if held is not None and held.body == key.id.encode():
+            await self._records.delete(_HOLDER, "", key.name)
+        await self._records.delete(_USE, "", key.id)
+        self._recent.forget()
+        return key
+
+    async def principal_for(self, token: str) -> Principal:
+        """Who a token stands for. A token that was seen a moment ago costs no query."""
+        digest = _digest(token)
+        principal = self._recent.get(digest)
+        if principal is None:
+            principal = await self._looked_up(token, digest)
+        if principal is None:
+            raise Unauthenticated("The API key is not valid: unknown, revoked or expired.")
+        return principal
+
+    async def _looked_up(self, token: str, digest: bytes) -> Principal | None:
+        """Many requests with the same token wait for one lookup, which no single one of them can abandon."""
+        lookup = self._lookups.get(digest)
+        if lookup is None:
+            lookup = asyncio.get_running_loop().create_task(self._look_up(token, digest))
+            self._lookups[digest] = lookup
+            lookup.add_done_callback(lambda _: self._lookups.pop(digest, None))
+        return await asyncio.shield(lookup)
+
+    async def _look_up(self, token: str, digest: bytes) -> Principal | None:
+        parsed = _TOKEN.fullmatch(token)
+        key = await self._get(parsed[1]) if parsed else None
+        now = self._clock()
+        if key is None or not hmac.compare_digest(key.digest, digest) or key.expired(now):
+            return None
+        left_s = None if key.expires_at is None else (key.expires_at - now) / 1000
+        self._recent.put(digest, key.principal, left_s)
+        await self._note_use(key.id, now)
+        return key.principal
+
+    async def _note_use(self, id_: str, now: int) -> None:
+        """Beside the key and not in it, so that noting a use can never bring back a key that was just revoked."""
+        if now - self._noted.get(id_, 0) < NOTE_USE_MS:
+            return
+        self._noted[id_] = now
+        try:
+            await self._records.put(Record(_USE, "", id_, b"", now))
+        except ParleyError as error:
+            tell("key.use_not_noted", key=id_, error=error)
+
+    async def _take_name(self, key: ApiKey) -> bool:
+        """A name is free when nobody holds it, or its holder is gone or expired."""
+        holder = Record(_HOLDER, "", key.name, key.id.encode(), key.created_at)
+        if await self._records.add(holder):
+            return True
+        held = await self._records.get(_HOLDER, "", key.name)
+        other = await self._get(held.body.decode()) if held else None
+        if other is not None and not other.expired(key.created_at):
+            return False
+        await self._records.put(holder)
+        return True
+
+    async def _find(self, id_or_name: str) -> ApiKey | None:
+        held = await self._records.get(_HOLDER, "", id_or_name)
+        return await self._get(held.body.decode() if held else id_or_name)
+
+    async def _get(self, id_: str) -> ApiKey | None:
+        record = await self._records.get(_KEY, "", id_)
+        return _decode(record.body) if record else None
+
+    async def _all(self, kind: str) -> "list[Record]":
+        found: list[Record] = []
+        while page := await self._records.list(kind, "", ("", found[-1].id) if found else ("", ""), 500):
+            found += page
+        return found
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _name(name: str) -> str:
+    if _NAME.fullmatch(name) is None:
+        raise Invalid(
+            "A key's name has 1 to 63 lower-case letters, digits, _, . or -, and starts with a letter or digit.",
+            field="name",
+        )
+    return name
+
+
+def _scopes(names: Iterable[str]) -> frozenset[Scope]:
+    given = frozenset(names)
+    known: frozenset[Scope] = frozenset(scope for scope in ALL_SCOPES if scope in given)
+    if not given or known != given:
+        raise Invalid(f"Scopes are {', '.join(sorted(ALL_SCOPES))}; at least one of them.", field="scopes")
+    return known
+
+
+def _agents(slugs: Iterable[str]) -> frozenset[str]:
+    given = frozenset(slugs)
+    if wrong := sorted(slug for slug in given if SLUG.fullmatch(slug) is None):
+        raise Invalid(f"{wrong[0]!r} is not an agent's slug.", field="agents")
+    return given

@@ -1,0 +1,141 @@
+"""The keys that we sign with, and detached signatures (RFC 7515, appendix F).
+
+The newest key signs. Keys that were replaced stay published for a while, so that what they signed can be checked; two
+replicas that make a key at the same moment publish both.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+from joserfc import jws
+from joserfc.jwk import ECKey, KeySetSerialization
+from msgspec import Struct
+from msgspec.structs import replace
+
+from parley.clock import Clock, now_ms
+from parley.engine.ports import Record, Records
+from parley.security.cards import Card, readings
+from parley.security.secrets import Secrets
+from parley.telemetry import tell
+
+ALGORITHM = "ES256"
+LOOK_AGAIN_S = 60.0
+"""How long a replica may go on with a key that another one has replaced."""
+
+_DAY_MS = 24 * 3600 * 1000
+_KIND = "signing_key"
+
+
+class SigningKey(Struct, frozen=True):
+    """The public part as a JWK; the private part encrypted."""
+
+    kid: str
+    public: dict[str, Any]
+    private: bytes
+    created_at: int
+    retired_at: int | None = None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(SigningKey).decode
+
+
+class SigningKeys:
+    def __init__(
+        self,
+        records: Records,
+        secrets: Secrets,
+        *,
+        jku: str | None = None,
+        rotate_days: float | None = 90,
+        keep_days: float = 30,
+        clock: Clock = now_ms,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._records = records
+        self._secrets = secrets
+        self._jku = jku
+        self._rotate_ms = None if rotate_days is None else rotate_days * _DAY_MS
+        self._keep_ms = keep_days * _DAY_MS
+        self._clock = clock
+        self._ticks = ticks
+        self._current: SigningKey | None = None
+        self._private: tuple[str, ECKey] | None = None
+        self._look_again = 0.0
+
+    async def current(self) -> SigningKey:
+        """The key to sign with: made when there is none, replaced when it is too old."""
+        if self._current is None or self._ticks() >= self._look_again:
+            key = _newest(await self.list())
+            self._use(await self.rotate() if key is None or self._too_old(key) else key)
+        assert self._current is not None
+        return self._current
+
+    async def rotate(self) -> SigningKey:
+        """Make a new key, retire the others, and forget those that were retired long ago."""
+        older = await self.list()
+        key = self._made()
+        await self._put(key)
+        for one in older:
+            if one.retired_at is None:
+                await self._put(replace(one, retired_at=key.created_at))
+            elif one.retired_at < key.created_at - self._keep_ms:
+                await self._records.delete(_KIND, "", one.kid)
+        self._use(key)
+        tell("signing.rotated", kid=key.kid)
+        return key
+
+    async def list(self) -> "list[SigningKey]":
+        """All that are kept, newest first."""
+        keys = [_decode(record.body) for record in await self._records.list(_KIND, "", limit=1000)]
+        return sorted(keys, key=lambda key: (key.created_at, key.kid), reverse=True)
+
+    async def jwks(self) -> KeySetSerialization:
+        """What others need to check our signatures."""
+        await self.current()
+        since = self._clock() - self._keep_ms
+        shown = [key for key in await self.list() if key.retired_at is None or key.retired_at >= since]
+        return cast(KeySetSerialization, {"keys": [key.public for key in shown]})
+
+    async def sign(self, payload: bytes, header: dict[str, Any] | None = None) -> tuple[str, str]:
+        """The protected header and the signature, both in base64url; the payload stays where it is."""
+        key = await self.current()
+        protected: dict[str, Any] = {"alg": ALGORITHM, "kid": key.kid, "typ": "JOSE", **(header or {})}
+        if self._jku is not None:
+            protected.setdefault("jku", self._jku)
+        protected_b64, _, signature_b64 = jws.serialize_compact(protected, payload, self._private_part(key)).split(".")
+        return protected_b64, signature_b64
+
+    async def sign_card(self, card: Card) -> Card:
+        """The card with a signature for each of its readings: what 1.0 knows of it, and all of it."""
+        signed = [await self.sign(payload) for payload in readings(card).values()]
+        signatures = [{"protected": protected, "signature": signature} for protected, signature in signed]
+        return {**card, "signatures": signatures}
+
+    def _made(self) -> SigningKey:
+        pair = ECKey.generate_key("P-256")
+        kid = pair.thumbprint()
+        public = {**pair.as_dict(private=False), "kid": kid, "use": "sig", "alg": ALGORITHM}
+        private = self._secrets.encrypt(msgspec.json.encode(pair.as_dict(private=True)))
+        return SigningKey(kid, public, private, self._clock())
+
+    async def _put(self, key: SigningKey) -> None:
+        await self._records.put(Record(_KIND, "", key.kid, _encode(key), key.created_at))
+
+    def _use(self, key: SigningKey) -> None:
+        self._current = key
+        self._look_again = self._ticks() + LOOK_AGAIN_S
+
+    def _too_old(self, key: SigningKey) -> bool:
+        return self._rotate_ms is not None and self._clock() - key.created_at >= self._rotate_ms
+
+    def _private_part(self, key: SigningKey) -> ECKey:
+        if self._private is None or self._private[0] != key.kid:
+            self._private = (key.kid, ECKey.import_key(msgspec.json.decode(self._secrets.decrypt(key.private))))
+        return self._private[1]
+
+
+def _newest(keys: list[SigningKey]) -> SigningKey | None:
+    return next((key for key in keys if key.retired_at is None), None)

@@ -1,0 +1,181 @@
+"""Tokens of an OpenID Connect issuer: JWTs, checked against the keys that the issuer publishes."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import httpx2
+import msgspec
+from joserfc import jwt
+from joserfc.errors import InvalidKeyIdError, JoseError
+from joserfc.jwk import KeySet
+from joserfc.jws import JWSRegistry
+from joserfc.jwt import JWTClaimsRegistry
+
+from parley.core.access import ALL_SCOPES, USER_SCOPES, Principal, Scope
+from parley.errors import IssuerUnavailable, Unauthenticated
+from parley.security.recent import Recent
+from parley.telemetry import tell
+
+ALGORITHMS = (
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "Ed448",
+)  # fmt: skip
+"""Asymmetric ones only: whoever can check a token must not be able to make one."""
+
+LEEWAY_S = 30
+KEEP_KEYS_S = 3600.0
+REFETCH_S = 30.0
+RETRY_S = 2.0
+TIMEOUT_S = 5.0
+MAX_BYTES = 1024 * 1024
+MAX_TOKEN = 16 * 1024
+KEEP_TOKEN_S = 60.0
+
+Fetch = Callable[[str], Awaitable[bytes]]
+
+
+class _Registry(JWSRegistry):
+    """Issuers put more into headers than RFC 7515 knows, and most still write EdDSA for Ed25519."""
+
+    max_header_length = 8 * 1024
+
+    def __init__(self) -> None:
+        super().__init__(algorithms=ALGORITHMS, strict_check_header=False)
+
+    def get_alg(self, name: str) -> Any:
+        return self.algorithms[name] if name == "EdDSA" else super().get_alg(name)
+
+
+class IssuerKeys:
+    """The issuer's public keys, fetched when needed and kept for an hour, or for longer while it cannot be reached."""
+
+    def __init__(self, issuer: str, jwks_url: str | None, fetch: Fetch, clock: Callable[[], float]) -> None:
+        self._issuer = issuer
+        self._url = jwks_url
+        self._fetch = fetch
+        self._clock = clock
+        self._keys: KeySet | None = None
+        self._fresh_until = 0.0
+        self._next_try = 0.0
+        self._fetching = asyncio.Lock()
+
+    async def get(self) -> KeySet:
+        if self._keys is None or self._clock() >= self._fresh_until:
+            await self._renew(self._keys)
+        if self._keys is None:
+            raise IssuerUnavailable("The token issuer's keys cannot be fetched at the moment; try again later.")
+        return self._keys
+
+    async def renewed(self, known: KeySet) -> KeySet:
+        """Fetched again, because a token names a key that is not among those known; not too often."""
+        await self._renew(known)
+        return self._keys or known
+
+    async def _renew(self, known: KeySet | None) -> None:
+        """Whoever waited while another one fetched has nothing left to do."""
+        async with self._fetching:
+            if self._keys is not known or self._clock() < self._next_try:
+                return
+            try:
+                self._keys = await self._fetched()
+                self._fresh_until = self._clock() + KEEP_KEYS_S
+                self._next_try = self._clock() + REFETCH_S
+            except (OSError, ValueError, httpx2.HTTPError, httpx2.InvalidURL, JoseError, KeyError) as error:
+                self._next_try = self._clock() + (RETRY_S if self._keys is None else REFETCH_S)
+                tell("issuer.unavailable", issuer=self._issuer, reason=type(error).__name__)
+
+    async def _fetched(self) -> KeySet:
+        url = self._url or await self._discovered()
+        return KeySet.import_key_set(cast(Any, _object(await self._fetch(url))))
+
+    async def _discovered(self) -> str:
+        document = _object(await self._fetch(self._issuer.rstrip("/") + "/.well-known/openid-configuration"))
+        if document.get("issuer") != self._issuer:
+            raise ValueError("The discovery document is another issuer's.")
+        return str(document["jwks_uri"])
+
+
+class Tokens:
+    """Principals from the tokens of one issuer."""
+
+    def __init__(
+        self,
+        issuer: str,
+        audience: str,
+        jwks_url: str | None = None,
+        *,
+        fetch: Fetch | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._keys = IssuerKeys(issuer, jwks_url, fetch or fetch_capped, clock)
+        self._registry = _Registry()
+        self._claims = JWTClaimsRegistry(
+            leeway=LEEWAY_S,
+            iss={"essential": True, "value": issuer},
+            aud={"essential": True, "value": audience},
+            sub={"essential": True},
+            exp={"essential": True},
+        )
+        self._recent: Recent[bytes, Principal] = Recent(KEEP_TOKEN_S)
+
+    async def principal_for(self, token: str) -> Principal:
+        if len(token) > MAX_TOKEN:
+            raise Unauthenticated("The token is too long.")
+        digest = hashlib.sha256(token.encode()).digest()
+        principal = self._recent.get(digest)
+        if principal is None:
+            claims = await self._checked(token)
+            principal = Principal("user", str(claims["sub"]), _scopes(claims))
+            self._recent.put(digest, principal, float(claims["exp"]) + LEEWAY_S - time.time())
+        return principal
+
+    async def _checked(self, token: str) -> dict[str, Any]:
+        keys = await self._keys.get()
+        try:
+            try:
+                claims = self._decode(token, keys)
+            except InvalidKeyIdError:
+                claims = self._decode(token, await self._keys.renewed(keys))
+            self._claims.validate(claims)
+        except (JoseError, ValueError, TypeError, KeyError) as error:
+            reason = error.error if isinstance(error, JoseError) else "malformed"
+            raise Unauthenticated(f"The token is not valid ({reason}).") from None
+        return claims
+
+    def _decode(self, token: str, keys: KeySet) -> dict[str, Any]:
+        return jwt.decode(token, keys, registry=self._registry).claims
+
+
+def _scopes(claims: dict[str, Any]) -> frozenset[Scope]:
+    """Those that the issuer granted for us by name; a user's usual ones when it knows nothing of ours."""
+    granted = set[str]()
+    for claim in (claims.get("scope"), claims.get("scp")):
+        if isinstance(claim, str):
+            granted.update(claim.split())
+        elif isinstance(claim, list):
+            granted.update(str(one) for one in cast(list[object], claim))
+    ours: frozenset[Scope] = frozenset(scope for scope in ALL_SCOPES if f"parley:{scope}" in granted)
+    return ours or USER_SCOPES
+
+
+async def fetch_capped(url: str) -> bytes:
+    """One GET without redirects, within five seconds and one megabyte."""
+    body = b""
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        httpx2.AsyncClient(timeout=TIMEOUT_S) as http,
+        http.stream("GET", url) as reply,
+    ):
+        if reply.status_code != 200:
+            raise ValueError(f"The answer was {reply.status_code}.")
+        async for chunk in reply.aiter_bytes():
+            body += chunk
+            if len(body) > MAX_BYTES:
+                raise ValueError("The answer is too long.")
+    return body
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    return msgspec.json.decode(body, type=dict[str, Any])
