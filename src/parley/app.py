@@ -8,23 +8,31 @@ from contextlib import asynccontextmanager
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from parley.core.agents import Agent
 from parley.engine.exchange import Exchange
-from parley.engine.ports import Cluster, Driver, LogStore, Signals
-from parley.errors import AgentNotFound, ParleyError
-from parley.faces.a2a.card import card
+from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
+from parley.engine.push import Push
+from parley.errors import ParleyError
+from parley.faces.a2a.address import Addresses
+from parley.faces.a2a.card import Access, Cards
+from parley.faces.a2a.discovery import Discovery
 from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.operations import Operations
+from parley.faces.a2a.rest import Rest
+from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.http import Endpoint, Shielded, answer
 from parley.faces.local import LocalOnly
+from parley.security.secrets import FILE as SECRET_FILE
+from parley.security.secrets import Secrets
+from parley.security.signing import SigningKeys
 from parley.settings import Settings, postgres_url
 from parley.stores.blobs import open_blobs
 from parley.stores.cluster import PostgresCluster
 from parley.stores.memory import MemoryStore
 from parley.stores.postgres import PostgresStore, open_pool
+from parley.stores.records import MemoryRecords, PostgresRecords, SqliteRecords
 from parley.stores.signals import NoSignals, PostgresSignals
 from parley.stores.solo import Solo
-from parley.stores.sqlite import SqliteStore
+from parley.stores.sqlite import FILE, SqliteStore
 
 _DAY_MS = 24 * 3600 * 1000
 SWITCH_INTERVAL_S = 0.0005
@@ -72,67 +80,50 @@ async def _open_store(settings: Settings) -> tuple[LogStore, Cluster, Signals]:
     return store, Solo(store), NoSignals()
 
 
-def asgi(exchange: Exchange, settings: Settings, base_url: str) -> ASGIApp:
-    """Every face on its path."""
+@asynccontextmanager
+async def open_faces(exchange: Exchange, settings: Settings, base_url: str) -> AsyncGenerator[ASGIApp, None]:
+    """Every face on its path, and what they need beside the exchange."""
+    records = await open_records(settings)
+    secrets = Secrets(settings.secret_key_file or settings.data_dir / SECRET_FILE)
+    signing = SigningKeys(records, secrets, jku=f"{base_url}/.well-known/jwks.json")
+    webhooks = Webhooks(exchange)
+    push = Push(
+        records, secrets, exchange.follow, exchange.commands.state, webhooks, lambda: exchange.membership.leads
+    )  # fmt: skip
+    push.start()
+    try:
+        yield _asgi(exchange, settings, base_url, signing, push)
+    finally:
+        await push.close()
+        await webhooks.close()
+        await records.close()
+
+
+def _asgi(exchange: Exchange, settings: Settings, base_url: str, signing: SigningKeys, push: Push) -> ASGIApp:
     first = next(iter(exchange.agents), None)
     default = settings.default_agent or first
-    rpc = JsonRpc(Operations(exchange, default), settings.max_body_bytes)
-    cards = _Cards(exchange, base_url, default)
+    cards = Cards(base_url, Access(), signing.sign_card)
+    operations = Operations(exchange, push, cards, default)
+    discovery = Discovery(exchange, cards, base_url, default)
     router = Router(
         [
-            Route("/", rpc, methods=["POST"]),
-            Route("/.well-known/agent-card.json", cards, methods=["GET"]),
-            Route("/agents/{slug}/.well-known/agent-card.json", cards, methods=["GET"]),
-            Route("/", Endpoint(cards.index), methods=["GET"]),
+            Route("/.well-known/ai-catalog.json", Endpoint(discovery.catalog), methods=["GET"]),
+            Route("/", Endpoint(discovery.index), methods=["GET"]),
             Route("/healthz", Endpoint(_health), methods=["GET"]),
             Route("/readyz", Endpoint(_Ready(exchange)), methods=["GET"]),
         ],
         redirect_slashes=False,
         default=_not_found,
     )
-    return Shielded(LocalOnly(_AgentAddress(rpc, router)))
+    rpc = JsonRpc(operations, settings.max_body_bytes)
+    rest = Rest(operations, settings.max_body_bytes)
+    return Shielded(LocalOnly(Addresses(exchange, rpc, rest, discovery, router)))
 
 
-class _AgentAddress:
-    """Finds the agent in the path without the router: no path is asked as often."""
-
-    def __init__(self, rpc: JsonRpc, router: Router) -> None:
-        self._rpc = rpc
-        self._router = router
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path: str = scope["path"]
-        if scope.get("method") == "POST" and path.startswith("/agents/"):
-            slug = path[8:].removesuffix("/")
-            if slug and "/" not in slug:
-                return await self._rpc({**scope, "path_params": {"slug": slug}}, receive, send)
-        return await self._router(scope, receive, send)
-
-
-class _Cards:
-    def __init__(self, exchange: Exchange, base_url: str, default: str | None) -> None:
-        self._exchange = exchange
-        self._base_url = base_url
-        self._default = default
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        slug = scope.get("path_params", {}).get("slug") or self._default or ""
-        try:
-            agent = self._exchange.agent(slug)
-        except AgentNotFound as error:
-            return await answer(send, 404, {"error": {"code": error.code, "message": error.message}})
-        return await answer(send, 200, card(agent, self._base_url))
-
-    async def index(self, scope: Scope, receive: Receive, send: Send) -> None:
-        agents = [self._entry(agent) for agent in self._exchange.agents.values()]
-        await answer(send, 200, {"name": "parley", "agents": agents})
-
-    def _entry(self, agent: Agent) -> dict[str, str]:
-        url = f"{self._base_url}/agents/{agent.slug}"
-        return {
-            "slug": agent.slug, "name": agent.name, "description": agent.description,
-            "url": url, "card": f"{url}/.well-known/agent-card.json",
-        }  # fmt: skip
+async def open_records(settings: Settings) -> Records:
+    if settings.store == "postgres":
+        return PostgresRecords(await open_pool(postgres_url(settings)))
+    return MemoryRecords() if settings.store == "memory" else SqliteRecords(settings.data_dir / FILE)
 
 
 async def _health(scope: Scope, receive: Receive, send: Send) -> None:

@@ -41,6 +41,7 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(10 * 1024 * 1024, gt=0, description="Largest request.")
     max_payload_bytes: int = Field(1024 * 1024, gt=0, description="Largest event in a log.")
     cancel_grace_s: float = Field(5.0, ge=0, description="How long an agent may take to stop when canceled.")
+    secret_key_file: Path | None = Field(None, description="The keys that encrypt secrets; made if it is missing.")
     otel: bool = Field(False, description="Report to OpenTelemetry, as its own environment variables say.")
     log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")

@@ -92,7 +92,7 @@ async def test_what_cannot_be_done_is_said_in_one_line(server: ServerProcess, tm
     assert (unknown.code, unknown.err) == (1, "parley: There is no agent 'nobody' here. [remote_error]\n")
     lost = await parley("tail", "no-such-task", "--url", server.url)
     assert lost.code == 1
-    assert "No such run" in lost.err
+    assert "Task not found" in lost.err
     gone = await parley("send", "echo", "x", "--no-stream", "--url", "http://127.0.0.1:9")
     assert gone.code == 1
     assert "does not answer" in gone.err

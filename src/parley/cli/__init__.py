@@ -54,6 +54,23 @@ def serve(
 
 
 @app.command()
+def conformance(
+    port: Annotated[int | None, typer.Option(help="Port for HTTP; 0 takes a free one.")] = None,
+    data_dir: DataDir = None,
+    streaming: Annotated[bool, typer.Option(help="Whether the agent streams.")] = True,
+    push: Annotated[bool, typer.Option(help="Whether the agent sends push notifications.")] = True,
+    required_extension: Annotated[bool, typer.Option(help="Whether it needs the kit's extension.")] = False,
+) -> None:
+    """Serve the agent that A2A's conformance kits expect: it behaves as a message's id or text asks for."""
+    from parley.cli.server import serve as run_server
+    from parley.conformance import conformance as make
+    from parley.settings import load
+
+    agent = make(streaming=streaming, push=push, required_extension=required_extension)
+    run_server(load(port=port, data_dir=data_dir), [agent])
+
+
+@app.command()
 def send(
     agent: Annotated[str, typer.Argument(help="An agent's slug here, or any A2A address.")],
     text: Annotated[str, typer.Argument(help="What to say.")],

@@ -17,7 +17,7 @@ import uvicorn
 import uvloop
 from rich.console import Console
 
-from parley.app import asgi, open_exchange, tune_interpreter
+from parley.app import open_exchange, open_faces, tune_interpreter
 from parley.drivers.function import FunctionDriver
 from parley.engine.ports import Driver
 from parley.errors import ConfigurationError
@@ -48,13 +48,14 @@ async def _serve(settings: Settings, drivers: Sequence[Driver]) -> None:
     async with open_exchange(settings, drivers) as exchange:
         listener = _bind(settings.host, settings.port)
         base_url = settings.public_url or _url(listener)
-        config = uvicorn.Config(
-            asgi(exchange, settings, base_url.rstrip("/")),
-            loop="none", http="httptools", ws="none", lifespan="off", log_level="warning", access_log=False,
-            timeout_graceful_shutdown=STOP_WAIT_S, server_header=False, proxy_headers=False,
-        )  # fmt: skip
-        server = _Server(config, lambda: _announce(base_url, list(exchange.agents)))
-        await server.serve(sockets=[listener])
+        async with open_faces(exchange, settings, base_url.rstrip("/")) as app:
+            config = uvicorn.Config(
+                app,
+                loop="none", http="httptools", ws="none", lifespan="off", log_level="warning", access_log=False,
+                timeout_graceful_shutdown=STOP_WAIT_S, server_header=False, proxy_headers=False,
+            )  # fmt: skip
+            server = _Server(config, lambda: _announce(base_url, list(exchange.agents)))
+            await server.serve(sockets=[listener])
 
 
 class _Server(uvicorn.Server):

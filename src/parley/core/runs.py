@@ -175,7 +175,7 @@ def decide(run: Run | None, command: Command) -> list[Payload]:
             raise VersionConflict("A run with this id exists already.")
         return _start(command)
     if run is None:
-        raise RunNotFound("No such run.")
+        raise RunNotFound("Task not found.")
     match command:
         case Give():
             return _give(run, command)

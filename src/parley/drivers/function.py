@@ -11,9 +11,9 @@ in a thread, so it may block; it cannot be interrupted there.
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, cast, get_args
+from typing import Any, TypedDict, Unpack, cast, get_args
 
-from parley.core.agents import Agent, Limits, Replies, Rescue, Skill
+from parley.core.agents import Agent, Extended, Extension, Limits, Provider, Replies, Rescue, Skill, Visibility
 from parley.core.artifacts import Part
 from parley.core.turns import ArtifactChunk, Content, Output, Reply, Text
 from parley.engine.turns import Turn
@@ -39,6 +39,25 @@ class FunctionDriver:
         return self._start(turn)
 
 
+class More(TypedDict, total=False):
+    """What an agent may say of itself besides; the words are those of `Agent`."""
+
+    model: str | None
+    capabilities: tuple[str, ...]
+    tools: tuple[str, ...]
+    visibility: Visibility
+    allow: tuple[str, ...]
+    streaming: bool
+    push: bool
+    extended: Extended | None
+    extensions: tuple[Extension, ...]
+    provider: Provider | None
+    documentation_url: str | None
+    icon_url: str | None
+    input_modes: tuple[str, ...]
+    output_modes: tuple[str, ...]
+
+
 def agent(
     slug: str,
     *,
@@ -51,6 +70,7 @@ def agent(
     timeout_s: float | None = None,
     rescue: Rescue = "restart",
     replies: Replies = "task",
+    **more: Unpack[More],
 ) -> Callable[[Function], FunctionDriver]:
     """Give a function an address. What is left out is taken from its name and docstring."""
 
@@ -65,6 +85,7 @@ def agent(
             limits=Limits(max_concurrent, max_queued, timeout_s),
             rescue=rescue,
             replies=replies,
+            **more,
         )
         return FunctionDriver(spec, function)
 

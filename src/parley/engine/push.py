@@ -27,6 +27,8 @@ SWEEP_S = 1.0
 BACKOFF_S = (1.0, 2.0, 5.0, 15.0, 60.0, 300.0, 900.0)
 MAX_ATTEMPTS = 12
 MAX_PER_RUN = 20
+MAX_URL = 2048
+MAX_SECRET = 4096
 
 
 class Hook(Struct, frozen=True, omit_defaults=True):
@@ -89,25 +91,22 @@ class Push:
 
     async def add(self, run: Run, hook: Hook) -> Hook:
         """Updates are told from now on; what stands already, the caller has seen."""
-        if not hook.url.startswith(("http://", "https://")) or len(hook.url) > 2048 or not hook.url.isprintable():
-            raise Invalid("A push notification needs an http or https url.", field="url")
-        if hook.id and not is_id(hook.id):
-            raise Invalid("A configuration's id has 1 to 128 letters, digits or ._:@/+=~-", field="id")
-        if len(await self._records.list(KIND, run.id, limit=MAX_PER_RUN)) == MAX_PER_RUN:
+        check_hook(hook)
+        taken = [record.id for record in await self._records.list(KIND, run.id, limit=MAX_PER_RUN)]
+        if len(taken) == MAX_PER_RUN and hook.id not in taken:
             raise Invalid(f"A task has at most {MAX_PER_RUN} push notification configurations.", field="id")
-        hook = replace(hook, task=run.id, id=hook.id or new_id())
+        # Clients of 0.3 look for a configuration that they did not name under the name of its task.
+        hook = replace(hook, task=run.id, id=hook.id or (new_id() if run.id in taken else run.id))
         await self._put(_Kept(hook, run.version), None if run.ended else now_ms())
         if not run.ended and self._leads():
             self._begin(run.id, hook.id)
         return hook
 
     async def get(self, run: RunId, hook_id: str | None) -> Hook:
-        """By its id; or the first, where none is named."""
-        if hook_id is None:
-            kept = await self._records.list(KIND, run, limit=1)
-            record = kept[0] if kept else None
-        else:
-            record = await self._records.get(KIND, run, hook_id) if is_id(hook_id) else None
+        """By its id; or the first, where none is named, or `default` as some clients of 0.3 say for that."""
+        record = await self._records.get(KIND, run, hook_id) if hook_id and is_id(hook_id) else None
+        if record is None and hook_id in (None, "default"):
+            record = next(iter(await self._records.list(KIND, run, limit=1)), None)
         if record is None:
             raise HookNotFound("The task has no such push notification configuration.")
         return self._opened(record).hook
@@ -122,10 +121,11 @@ class Push:
         """Also when there is none: what is wanted holds."""
         if not is_id(hook_id):
             return
-        await self._records.delete(KIND, run, hook_id)
         task = self._tasks.pop((run, hook_id), None)
         if task is not None:
             task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await self._records.delete(KIND, run, hook_id)
 
     async def tick(self) -> None:
         """One round: the leader takes up what nobody is delivering."""
@@ -145,7 +145,7 @@ class Push:
         """Deliver until the run has ended or the receiver refuses; the latter is tried again later."""
         record = await self._records.get(KIND, run, hook_id)
         if record is None or record.due is None:
-            return
+            return None
         kept = self._opened(record)
         try:
             state = await self._state(run)
@@ -177,6 +177,16 @@ class Push:
 
     def _opened(self, record: Record) -> _Kept:
         return _decode(self._seal.decrypt(record.body))
+
+
+def check_hook(hook: Hook) -> None:
+    if not hook.url.startswith(("http://", "https://")) or len(hook.url) > MAX_URL or not hook.url.isprintable():
+        raise Invalid(f"A push notification needs an http or https url of at most {MAX_URL} characters.", field="url")
+    if hook.id and not is_id(hook.id):
+        raise Invalid("A configuration's id has 1 to 128 letters, digits or ._:@/+=~-", field="id")
+    for secret in (hook.token, hook.credentials, *hook.schemes):
+        if secret is not None and not (len(secret) <= MAX_SECRET and secret.isprintable() and secret.isascii()):
+            raise Invalid(f"A token or credential has at most {MAX_SECRET} printable ASCII characters.", field="token")
 
 
 _encode = msgspec.msgpack.Encoder().encode

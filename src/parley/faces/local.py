@@ -4,6 +4,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from parley.core.access import LOCAL
 from parley.faces.http import answer, header
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
@@ -23,7 +24,7 @@ class LocalOnly:
                 "message": "This server answers only requests from its own machine.",
             }
             return await answer(send, 403, {"error": error})
-        return await self._app(scope, receive, send)
+        return await self._app({**scope, "principal": LOCAL}, receive, send)
 
     def _is_local(self, scope: Scope) -> bool:
         if _name(header(scope, b"host") or "") not in self._allowed:

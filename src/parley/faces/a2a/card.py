@@ -15,9 +15,10 @@ from parley.errors import NoExtendedCard, Unsupported
 Json = dict[str, Any]
 Sign = Callable[[Json], Awaitable[Json]]
 
-SIGNED_FOR_S = 3600.0
+SIGNED_FOR_S = 300.0
 """A card is signed anew after this time, so that a rotated key shows."""
 
+BINDINGS = ("JSONRPC", "HTTP+JSON")
 OURS = (
     Extension(
         "urn:parley:extension:resumable-streams:1",
@@ -45,42 +46,51 @@ class Card(Struct, frozen=True):
 
 
 class Cards:
+    """Signed once, then given out. A client of 1.0 that says so gets its own fields alone; everybody else gets those of
+    both generations, because who says nothing may be a client of 0.3."""
+
     def __init__(self, base_url: str, access: Access, sign: Sign) -> None:
         self._base_url = base_url
         self._access = access
         self._sign = sign
-        self._made: dict[tuple[str, bool], tuple[Agent, Card]] = {}
+        self._made: dict[tuple[str, str, bool], tuple[Agent, Card]] = {}
 
-    async def public(self, agent: Agent) -> Card:
-        return await self._card(agent, extended=False)
+    async def public(self, agent: Agent, version: str) -> Card:
+        return await self._card(agent, version, extended=False)
 
-    async def extended(self, agent: Agent) -> bytes:
+    async def extended(self, agent: Agent, version: str) -> bytes:
         if agent.extended is None:
             raise Unsupported("This agent has no extended card.")
         if not agent.extended.skills and agent.extended.description is None:
             raise NoExtendedCard("The extended card of this agent says nothing yet.")
-        return (await self._card(agent, extended=True)).body
+        return (await self._card(agent, version, extended=True)).body
 
-    async def _card(self, agent: Agent, *, extended: bool) -> Card:
-        made = self._made.get((agent.slug, extended))
+    async def _card(self, agent: Agent, version: str, *, extended: bool) -> Card:
+        place = (agent.slug, version, extended)
+        made = self._made.get(place)
         if made is not None and made[0] is agent and time.monotonic() - made[1].made < SIGNED_FOR_S:
             return made[1]
-        plain = card(agent, self._base_url, self._access, extended=extended)
+        plain = card(agent, self._base_url, self._access, version, extended=extended)
         tag = hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()[:32]
         body = msgspec.json.encode(await self._sign(plain))
         modified = made[1].modified if made is not None and made[0] == agent else formatdate(usegmt=True).encode()
         fresh = Card(body, f'W/"{tag}"'.encode(), modified, time.monotonic())
-        self._made[agent.slug, extended] = (agent, fresh)
+        self._made[place] = (agent, fresh)
         return fresh
 
 
-def card(agent: Agent, base_url: str, access: Access = Access(), *, extended: bool = False) -> Json:
+def card(agent: Agent, base_url: str, access: Access, version: str, *, extended: bool = False) -> Json:
     more = agent.extended if extended and agent.extended else None
-    skills = (*agent.skills, *(more.skills if more else ()))
+    url = f"{base_url}/agents/{agent.slug}"
     found: Json = {
         "name": agent.name,
         "description": (more.description if more else None) or agent.description,
         "version": agent.version,
+        "supportedInterfaces": [
+            {"url": url, "protocolBinding": binding, "protocolVersion": generation}
+            for generation in ("1.0", "0.3")
+            for binding in BINDINGS
+        ],
         "capabilities": {
             "streaming": agent.streaming,
             "pushNotifications": agent.push,
@@ -89,11 +99,53 @@ def card(agent: Agent, base_url: str, access: Access = Access(), *, extended: bo
         },
         "defaultInputModes": list(agent.input_modes),
         "defaultOutputModes": list(agent.output_modes),
-        "skills": [_skill(skill) for skill in skills],
-        **_interfaces(f"{base_url}/agents/{agent.slug}"),
-        "supportsAuthenticatedExtendedCard": agent.extended is not None,
-        **_security(access),
+        "skills": [_skill(skill) for skill in (*agent.skills, *(more.skills if more else ()))],
+        **_about(agent),
     }
+    schemes = _schemes(access)
+    if schemes:
+        found["securitySchemes"] = {name: modern for name, (modern, _) in schemes.items()}
+        found["securityRequirements"] = [{"schemes": {name: {"list": []}}} for name in schemes]
+    return found if version == "1.0" else _with_old_fields(found, agent, url, schemes)
+
+
+def _with_old_fields(found: Json, agent: Agent, url: str, schemes: dict[str, tuple[Json, Json]]) -> Json:
+    """0.3 knows other fields for the same; a security scheme is written both ways in one object."""
+    old: Json = {
+        "url": url,
+        "preferredTransport": "JSONRPC",
+        "additionalInterfaces": [{"url": url, "transport": binding} for binding in BINDINGS],
+        "protocolVersion": "0.3.0",
+        # 0.3 promises one only to clients with credentials, and where nobody is asked for any there are none.
+        "supportsAuthenticatedExtendedCard": agent.extended is not None and bool(schemes),
+    }
+    if schemes:
+        old["securitySchemes"] = {name: {**modern, **ancient} for name, (modern, ancient) in schemes.items()}
+        old["security"] = [{name: []} for name in schemes]
+    return {**found, **old}
+
+
+def _schemes(access: Access) -> dict[str, tuple[Json, Json]]:
+    """Each as 1.0 and as 0.3 writes it."""
+    if not access.required:
+        return {}
+    bearer: Json = {"scheme": "Bearer", "description": "An API key or an access token."}
+    key: Json = {"name": "X-API-Key", "description": "An API key."}
+    schemes: dict[str, tuple[Json, Json]] = {
+        "bearer": ({"httpAuthSecurityScheme": bearer}, {"type": "http", **bearer}),
+        "apiKey": (
+            {"apiKeySecurityScheme": {"location": "header", **key}},
+            {"type": "apiKey", "in": "header", **key},
+        ),
+    }
+    if access.oidc_url:
+        oidc = {"openIdConnectUrl": access.oidc_url}
+        schemes["oidc"] = ({"openIdConnectSecurityScheme": oidc}, {"type": "openIdConnect", **oidc})
+    return schemes
+
+
+def _about(agent: Agent) -> Json:
+    found: Json = {}
     if agent.provider:
         found["provider"] = {"organization": agent.provider.organization, "url": agent.provider.url}
     if agent.documentation_url:
@@ -101,41 +153,6 @@ def card(agent: Agent, base_url: str, access: Access = Access(), *, extended: bo
     if agent.icon_url:
         found["iconUrl"] = agent.icon_url
     return found
-
-
-def _interfaces(url: str) -> Json:
-    bindings = ("JSONRPC", "HTTP+JSON")
-    return {
-        "supportedInterfaces": [
-            {"url": url, "protocolBinding": binding, "protocolVersion": version}
-            for version in ("1.0", "0.3")
-            for binding in bindings
-        ],
-        "url": url,
-        "preferredTransport": "JSONRPC",
-        "additionalInterfaces": [{"url": url, "transport": binding} for binding in bindings],
-        "protocolVersion": "0.3.0",
-    }
-
-
-def _security(access: Access) -> Json:
-    """Each scheme is written twice in one object, as 1.0 and as 0.3 know it."""
-    if not access.required:
-        return {}
-    bearer = {"scheme": "Bearer", "description": "An API key or an access token."}
-    key = {"name": "X-API-Key", "description": "An API key."}
-    schemes: Json = {
-        "bearer": {"httpAuthSecurityScheme": bearer, "type": "http", **bearer},
-        "apiKey": {"apiKeySecurityScheme": {"location": "header", **key}, "type": "apiKey", "in": "header", **key},
-    }
-    if access.oidc_url:
-        oidc = {"openIdConnectUrl": access.oidc_url}
-        schemes["oidc"] = {"openIdConnectSecurityScheme": oidc, "type": "openIdConnect", **oidc}
-    return {
-        "securitySchemes": schemes,
-        "securityRequirements": [{"schemes": {name: {"list": []}}} for name in schemes],
-        "security": [{name: []} for name in schemes],
-    }
 
 
 def _extension(extension: Extension) -> Json:

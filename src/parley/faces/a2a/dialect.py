@@ -1,11 +1,12 @@
 """A version of A2A on a wire: the shape of what comes in, and how what is shown is written."""
 
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 
-from parley.errors import Invalid
 from parley.engine.push import Hook
+from parley.errors import Invalid
+from parley.faces.a2a.protojson import camel
 from parley.faces.a2a.words import Ask, HookRef, Page, Query, ReplyShown, Shown, TaskShown
 
 Operation = Literal[
@@ -18,11 +19,8 @@ STREAMING: frozenset[Operation] = frozenset(("stream", "subscribe"))
 class Dialect(Protocol):
     """Params are whatever struct `params` names for an operation; results are structs ready to be encoded."""
 
-    @property
-    def version(self) -> str: ...
-
-    @property
-    def params(self) -> dict[Operation, type[Any]]: ...
+    version: ClassVar[str]
+    params: ClassVar[dict[Operation, type[Any]]]
 
     def ask(self, params: Any) -> Ask: ...
 
@@ -53,7 +51,7 @@ encode = msgspec.json.Encoder().encode
 def read(kind: type[Any], given: bytes | msgspec.Raw) -> Any:
     """Params from JSON, or the reason why not."""
     try:
-        return _decoder(kind).decode(given)
+        return _decoder(kind).decode(camel(kind, given))
     except msgspec.ValidationError as error:
         raise Invalid(f"Invalid params: {error}", field=_field(error)) from None
     except msgspec.DecodeError as error:
@@ -65,9 +63,14 @@ def read(kind: type[Any], given: bytes | msgspec.Raw) -> Any:
 def convert(kind: type[Any], given: dict[str, object]) -> Any:
     """Params from a path and a query, where everything is text."""
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return msgspec.convert({_camel(name): value for name, value in given.items()}, kind, strict=False)
     except msgspec.ValidationError as error:
         raise Invalid(f"Invalid parameters: {error}", field=_field(error)) from None
+
+
+def _camel(name: str) -> str:
+    head, *tail = name.split("_")
+    return head + "".join(word.capitalize() for word in tail)
 
 
 _decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}

@@ -8,7 +8,7 @@ from parley.core.access import Principal, may_use
 from parley.core.agents import Agent
 from parley.engine.exchange import Exchange
 from parley.faces.a2a.card import Cards
-from parley.faces.http import answer, header
+from parley.faces.http import answer, asked_version, header
 
 MAX_AGE_S = 300
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
@@ -28,12 +28,14 @@ class Discovery:
         if agent is None or not may_use(scope["principal"], agent):
             error = {"code": "agent_not_found", "message": f"There is no agent {slug!r} here."}
             return await answer(send, 404, {"error": error})
-        found = await self._cards.public(agent)
+        version = "1.0" if asked_version(scope) == "1.0" else "0.3"
+        found = await self._cards.public(agent, version)
         reach = b"public" if agent.visibility == "public" else b"private"
         headers = [
             (b"etag", found.etag),
             (b"last-modified", found.modified),
             (b"cache-control", b"%b, max-age=%d" % (reach, MAX_AGE_S)),
+            (b"vary", b"A2A-Version, Authorization, X-API-Key"),
         ]
         if _matches(header(scope, b"if-none-match"), found.etag.decode()):
             return await answer(send, 304, b"", headers)

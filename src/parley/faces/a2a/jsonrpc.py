@@ -1,13 +1,13 @@
 """The JSON-RPC binding of A2A: 1.0 and 0.3 on one address, told apart by the method's name."""
 
+from functools import partial
+
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from starlette.types import Receive, Scope, Send
 
 from parley.errors import (
-    AgentNotFound,
     ContentNotSupported,
-    Forbidden,
     Invalid,
     InvalidJson,
     ParleyError,
@@ -19,9 +19,11 @@ from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, encode, read
 from parley.faces.a2a.faults import InvalidRequest, details_of, fault_of
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.serving import call_of, open_stream, perform, version_of, write_stream
-from parley.faces.a2a.v1 import V1
+from parley.faces.a2a.streaming import Stream
 from parley.faces.a2a.v03 import V03
+from parley.faces.a2a.v1 import V1
 from parley.faces.http import MAX_BODY, answer, check_text, is_json, read_body
+from parley.faces.sse import EVENTS
 
 Id = str | int | float | None
 
@@ -33,9 +35,14 @@ class Request(Struct, frozen=True):
     params: Raw | UnsetType = UNSET
 
 
+class _OnlyId(Struct, frozen=True):
+    id: Id = None
+
+
 _request = msgspec.json.Decoder(Request)
+_only_id = msgspec.json.Decoder(_OnlyId)
 _EMPTY = b"{}"
-_HALF_WAY: dict[str, int] = {"agent_not_found": 404, "payload_too_large": 413, "permission_denied": 403}
+_STATUSES: dict[str, int] = {"agent_not_found": 404, "permission_denied": 403}
 """Where the HTTP status says more than 200."""
 
 _NEW, _OLD = V1(), V03()
@@ -66,41 +73,59 @@ METHODS: dict[str, tuple[Dialect, Operation]] = {
 _MODERN = {operation: name for name, (dialect, operation) in METHODS.items() if dialect is _NEW}
 
 
+class _Asked(Struct):
+    """What is known of a request so far, for whoever has to answer when it turns out to be wrong."""
+
+    id: Id = None
+    dialect: Dialect = _NEW
+    streaming: bool = False
+
+
 class JsonRpc:
     def __init__(self, operations: Operations, max_body: int = MAX_BODY) -> None:
         self._operations = operations
         self._max_body = max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        id_: Id = None
+        asked = _Asked()
         status = 200
         try:
-            body = await read_body(receive, self._max_body)
-            if not is_json(scope):
-                raise ContentNotSupported("A JSON-RPC request is application/json.")
-            request = _parse(body)
-            id_ = None if request.id is UNSET else request.id
-            dialect, operation = _method(request, version_of(scope))
-            call = call_of(scope, scope.get("path_params", {}).get("slug"))
-            params = _params(dialect, operation, request)
-            encoded_id = encode(id_)
-            if operation in STREAMING:
-                stream = await open_stream(self._operations, dialect, operation, call, params)
-                wrap = (b'{"jsonrpc":"2.0","id":%b,"result":' % encoded_id, b"}")
-                return await write_stream(receive, send, stream, dialect, wrap, lambda error: _failure(id_, error))
-            result = await perform(self._operations, dialect, operation, call, params)
-            reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encoded_id, encode(result))
+            result = await self._perform(asked, scope, receive)
+            if isinstance(result, Stream):
+                wrap = (b'{"jsonrpc":"2.0","id":%b,"result":' % encode(asked.id), b"}")
+                failed = partial(_failure, asked.id)
+                return await write_stream(receive, send, result, asked.dialect, wrap, failed)
+            reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(asked.id), encode(result))
         except ParleyError as error:
-            status = _HALF_WAY.get(error.code, 200)
-            reply = _failure(id_, error)
+            reply = _failure(asked.id, error)
+            if asked.streaming and asked.dialect is _OLD:
+                # A client of 0.3 reads nothing but events here.
+                return await answer(send, 200, b"data: %b\n\n" % reply, media=EVENTS)
+            unread = isinstance(error, PayloadTooLarge) and asked.id is None
+            status = 413 if unread else _STATUSES.get(error.code, 200)
         return await answer(send, status, reply)
 
+    async def _perform(self, asked: _Asked, scope: Scope, receive: Receive) -> object:
+        body = await read_body(receive, self._max_body)
+        if not is_json(scope):
+            raise ContentNotSupported("A JSON-RPC request is application/json.")
+        check_text(body)
+        request = _parse(body, asked)
+        asked.dialect, operation = _method(request, version_of(scope))
+        asked.streaming = operation in STREAMING
+        call = call_of(scope, scope["path_params"]["slug"])
+        params = _params(asked.dialect, operation, request)
+        if request.id is UNSET:
+            raise InvalidRequest("A request needs an `id`: A2A has no notifications.")
+        perform_or_open = open_stream if asked.streaming else perform
+        return await perform_or_open(self._operations, asked.dialect, operation, call, params)
 
-def _parse(body: bytes) -> Request:
-    check_text(body)
+
+def _parse(body: bytes, asked: _Asked) -> Request:
     try:
         request = _request.decode(body)
     except msgspec.ValidationError as error:
+        asked.id = _id_of(body)
         batch = body.lstrip().startswith(b"[")
         reason = "A2A takes no batches; send one request at a time." if batch else f"Not a JSON-RPC request: {error}"
         raise InvalidRequest(reason) from None
@@ -108,11 +133,18 @@ def _parse(body: bytes) -> Request:
         raise InvalidJson(f"The request is not JSON: {error}") from None
     except RecursionError:
         raise InvalidRequest("Not a JSON-RPC request: nested too deep.") from None
+    asked.id = None if request.id is UNSET else request.id
     if request.jsonrpc != "2.0":
         raise InvalidRequest('`jsonrpc` must be "2.0".')
-    if request.id is UNSET:
-        raise InvalidRequest("A request needs an `id`: A2A has no notifications.")
     return request
+
+
+def _id_of(body: bytes) -> Id:
+    """The id of something that is otherwise no request."""
+    try:
+        return _only_id.decode(body).id
+    except (msgspec.MsgspecError, RecursionError):
+        return None
 
 
 def _method(request: Request, version: str) -> tuple[Dialect, Operation]:

@@ -1,5 +1,6 @@
 """The operations of A2A, whatever binding and version asks for them."""
 
+import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from fnmatch import fnmatchcase
 
@@ -14,7 +15,7 @@ from parley.core.views import View, view_of
 from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange, Send
 from parley.engine.ports import Listing
-from parley.engine.push import Hook, Push
+from parley.engine.push import Hook, Push, check_hook
 from parley.errors import (
     AgentNotFound,
     ContentNotSupported,
@@ -55,11 +56,13 @@ class Operations:
     async def send(self, call: Call, ask: Ask) -> TaskShown | ReplyShown:
         agent = self._agent_for(call, ask)
         outcome = await self._exchange.send(_send(call, agent, ask))
-        await self._attach(outcome, ask)
+        attaching = self._attach(outcome, ask)
         if ask.immediate and agent.replies != "message":
             view = await self._current(outcome)
         else:
             view = await self._exchange.settled(outcome)
+        if attaching is not None:
+            await attaching
         return await self._showing.answer(view, ask.history_length)
 
     async def get(self, call: Call, params: TaskParams) -> TaskShown:
@@ -67,7 +70,7 @@ class Operations:
         run = await self._visible(call, params.id)
         return await self._showing.task(await self._exchange.view(run.id), params.history_length)
 
-    async def list(self, call: Call, query: Query) -> Page:
+    async def list_tasks(self, call: Call, query: Query) -> Page:
         """The caller's own tasks; an administrator, too, lists only its own here."""
         demand(call.principal, "read")
         agent = self._agent(call).slug if call.agent else None
@@ -107,12 +110,16 @@ class Operations:
         if cursor is not None:
             return await self._resumed(send, cursor)
         outcome = await self._exchange.send(send)
-        await self._attach(outcome, ask)
+        attaching = self._attach(outcome, ask)
         if agent.replies == "message":
-            return self._streaming.reply(outcome)
-        if outcome.replayed:
-            return await self._streaming.from_now(outcome.run.id, until_settled=True)
-        return await self._streaming.from_accepted(outcome)
+            stream = self._streaming.reply(outcome)
+        elif outcome.replayed:
+            stream = await self._streaming.from_now(outcome.run.id, until_settled=True)
+        else:
+            stream = await self._streaming.from_accepted(outcome)
+        if attaching is not None:
+            await attaching
+        return stream
 
     async def subscribe(self, call: Call, params: TaskParams) -> Stream:
         """The task as it is, then what happens; with a cursor only the latter. Stays open while the run waits."""
@@ -145,9 +152,9 @@ class Operations:
         run = await self._pushable(call, ref.task)
         await self._push.remove(run.id, ref.id or "")
 
-    async def card(self, call: Call) -> bytes:
+    async def card(self, call: Call, version: str) -> bytes:
         """The extended card; whoever got as far as this has credentials."""
-        return await self._cards.extended(self._agent(call))
+        return await self._cards.extended(self._agent(call), version)
 
     def _agent(self, call: Call) -> Agent:
         """The agent that is asked, if it exists for the caller."""
@@ -164,8 +171,10 @@ class Operations:
         agent = self._agent(call)
         for part in ask.message.parts:
             _check_media(agent, part)
-        if ask.hook is not None and not agent.push:
-            raise PushNotSupported("This agent sends no push notifications.")
+        if ask.hook is not None:
+            if not agent.push:
+                raise PushNotSupported("This agent sends no push notifications.")
+            check_hook(ask.hook)
         return agent
 
     async def _visible(self, call: Call, task: str) -> Run:
@@ -184,9 +193,12 @@ class Operations:
             raise PushNotSupported("This agent sends no push notifications.")
         return run
 
-    async def _attach(self, outcome: Outcome, ask: Ask) -> None:
-        if ask.hook is not None and not outcome.replayed:
-            await self._push.add(outcome.run, replace(ask.hook, task=outcome.run.id))
+    def _attach(self, outcome: Outcome, ask: Ask) -> "asyncio.Task[Hook] | None":
+        """Begun, not awaited: who follows what happens after a command must not wait for anything else first."""
+        if ask.hook is None or outcome.replayed:
+            return None
+        hook = replace(ask.hook, task=outcome.run.id)
+        return asyncio.get_running_loop().create_task(self._push.add(outcome.run, hook))
 
     async def _resumed(self, send: Send, cursor: int) -> Stream:
         if send.key is None:

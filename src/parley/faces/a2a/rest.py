@@ -21,9 +21,9 @@ from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, convert, enc
 from parley.faces.a2a.faults import details_of, fault_of
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.serving import call_of, open_stream, perform, version_of, write_stream
-from parley.faces.a2a.v1 import V1
 from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v03rest import V03Rest
+from parley.faces.a2a.v1 import V1
 from parley.faces.http import MAX_BODY, answer, check_text, header, is_json, read_body
 
 _NEW, _OLD, _FLAT = V1(), V03Rest(), V03()
@@ -37,6 +37,11 @@ class Route(Struct, frozen=True):
 
     operation: Operation
     given: dict[str, object] = {}
+
+
+class _CancelBody(Struct, frozen=True):
+    metadata: dict[str, object] | None = None
+    tenant: str | None = None
 
 
 class Rest:
@@ -73,7 +78,7 @@ class Rest:
         if route.operation in ("send", "stream"):
             return read(kind, _json(body))
         if route.operation == "set_hook":
-            return replace(read(kind, _json(body)), **{"task_id": route.given["taskId"]})
+            return replace(read(kind, _json(body)), task_id=route.given["taskId"])
         if route.operation == "cancel" and body:
             return convert(kind, {**_members(body), **route.given})
         query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=False))
@@ -154,8 +159,8 @@ def _json(body: bytes) -> bytes:
 
 
 def _members(body: bytes) -> dict[str, object]:
-    members = read(dict[str, object], _json(body))
-    return {name: value for name, value in members.items() if name in ("metadata", "tenant")}
+    members = read(_CancelBody, _json(body))
+    return {"metadata": members.metadata, "tenant": members.tenant}
 
 
 def _media(scope: Scope) -> bytes:

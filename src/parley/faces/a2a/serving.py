@@ -3,14 +3,13 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
-from urllib.parse import parse_qs
 
 from msgspec import Raw
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
-from parley.core.access import LOCAL, Principal
-from parley.errors import Invalid, ParleyError, VersionNotSupported
+from parley.core.access import Principal
+from parley.errors import Invalid, ParleyError, Unauthenticated, VersionNotSupported
 from parley.faces import sse
 from parley.faces.a2a import reading
 from parley.faces.a2a.dialect import Dialect, Operation, encode
@@ -18,28 +17,25 @@ from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.streaming import Stream
 from parley.faces.a2a.v1 import HookListIn
 from parley.faces.a2a.words import Call
-from parley.faces.http import header
+from parley.faces.http import asked_version, header
 from parley.telemetry import tell
 
 GENERATIONS = ("0.3", "1.0")
 
 
 def version_of(scope: Scope) -> str:
-    """The generation that the client asks for: `A2A-Version`, a patch number ignored; 0.3 when it says nothing."""
-    asked = header(scope, b"a2a-version")
-    if asked is None and scope.get("query_string"):
-        asked = parse_qs(scope["query_string"].decode("latin-1")).get("A2A-Version", [""])[0].strip()
-    if not asked:
-        return "0.3"
-    generation = ".".join(asked.split(".")[:2])
-    if generation not in GENERATIONS:
+    """The generation that the client asks for; 0.3 when it says nothing."""
+    asked = asked_version(scope)
+    if asked and asked not in GENERATIONS:
         known = " and ".join(GENERATIONS)
         raise VersionNotSupported(f"A2A-Version {asked[:20]!r} is not served here; {known} are.")
-    return generation
+    return asked or "0.3"
 
 
 def call_of(scope: Scope, agent: str | None) -> Call:
-    principal: Principal = scope.get("principal") or LOCAL
+    principal: Principal | None = scope["principal"]
+    if principal is None:
+        raise Unauthenticated("This needs credentials.")
     spoken = header(scope, b"a2a-extensions") or header(scope, b"x-a2a-extensions") or ""
     return Call(
         agent, principal, header(scope, b"idempotency-key"), header(scope, b"last-event-id"),
@@ -66,7 +62,7 @@ async def perform(operations: Operations, dialect: Dialect, operation: Operation
         case "get":
             return dialect.task(await operations.get(call, params))
         case "list":
-            return dialect.page(await operations.list(call, dialect.query(params)))
+            return dialect.page(await operations.list_tasks(call, dialect.query(params)))
         case "cancel":
             return dialect.task(await operations.cancel(call, params))
         case "set_hook":
@@ -79,12 +75,14 @@ async def perform(operations: Operations, dialect: Dialect, operation: Operation
         case "delete_hook":
             return await operations.delete_hook(call, dialect.hook_ref(params))
         case "card":
-            return Raw(await operations.card(call))
+            return Raw(await operations.card(call, dialect.version))
         case _:
             raise Invalid(f"{operation} is a stream.")
 
 
-async def open_stream(operations: Operations, dialect: Dialect, operation: Operation, call: Call, params: Any) -> Stream:
+async def open_stream(
+    operations: Operations, dialect: Dialect, operation: Operation, call: Call, params: Any
+) -> Stream:
     """Everything that can be refused is refused here, before the stream begins."""
     call = addressed(call, params)
     if operation == "stream":

@@ -1,6 +1,6 @@
 """A2A 0.3 over JSON-RPC: everything carries its `kind`. Also reads the variants that clients of that time send."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -11,8 +11,8 @@ from parley.core.conversations import Message
 from parley.core.events import ArtifactAdded, Event
 from parley.core.runs import Run, State
 from parley.core.views import Said, Status
-from parley.errors import Invalid, Unsupported
 from parley.engine.push import Hook
+from parley.errors import Invalid, Unsupported
 from parley.faces.a2a import reading
 from parley.faces.a2a.dialect import Operation
 from parley.faces.a2a.words import (
@@ -39,7 +39,7 @@ class _In(Struct, frozen=True, rename="camel", kw_only=True):
 class FileIn(_In, frozen=True, kw_only=True):
     name: str | None = None
     mime_type: str | None = None
-    bytes: bytes | None = None
+    raw: bytes | None = msgspec.field(default=None, name="bytes")
     uri: str | None = None
 
 
@@ -113,7 +113,7 @@ class TextOut(_Out, frozen=True, tag="text"):
 class FileContent(Struct, frozen=True, omit_defaults=True, rename="camel"):
     name: str | None = None
     mime_type: str | None = None
-    bytes: bytes | None = None
+    raw: bytes | None = msgspec.field(default=None, name="bytes")
     uri: str | None = None
 
 
@@ -176,8 +176,8 @@ class ArtifactUpdate(Struct, frozen=True, rename="camel", tag_field="kind", tag=
 
 
 class V03:
-    version = "0.3"
-    params: dict[Operation, type[Any]] = {
+    version: ClassVar[str] = "0.3"
+    params: ClassVar[dict[Operation, type[Any]]] = {
         "send": SendParams, "stream": SendParams, "get": TaskParams, "cancel": CancelParams, "subscribe": TaskParams,
         "set_hook": TaskHook, "get_hook": HookRefIn, "list_hooks": HookRefIn, "delete_hook": HookRefIn,
         "card": CardParams,
@@ -213,9 +213,7 @@ class V03:
         if isinstance(shown, TaskShown):
             return self.task(shown)
         said = shown.said
-        return MessageOut(
-            said.id, said.role, _parts_out(said.parts), shown.run.conversation, metadata=said.metadata
-        )
+        return MessageOut(said.id, said.role, _parts_out(said.parts), shown.run.conversation, metadata=said.metadata)
 
     def task(self, shown: TaskShown) -> TaskOut:
         run = shown.run
@@ -278,9 +276,9 @@ def _part_in(part: PartIn, index: int) -> Part:
 
 
 def _file_in(file: FileIn, metadata: Raw | UnsetType, where: str) -> Part:
-    if (file.bytes is None) == (file.uri is None):
+    if (file.raw is None) == (file.uri is None):
         raise Invalid("A file has either bytes or a uri.", field=f"{where}.file")
-    return Part(raw=file.bytes, url=file.uri, media_type=file.mime_type, filename=file.name, metadata=metadata)
+    return Part(raw=file.raw, url=file.uri, media_type=file.mime_type, filename=file.name, metadata=metadata)
 
 
 def _parts_out(parts: tuple[Part, ...]) -> list[TextOut | FileOut | DataOut]:
@@ -317,6 +315,4 @@ def _said_out(run: Run, said: Said) -> MessageOut:
 
 
 def _artifact_out(artifact: Artifact) -> ArtifactOut:
-    return ArtifactOut(
-        artifact.id, _parts_out(artifact.parts), artifact.name, artifact.description, artifact.metadata
-    )
+    return ArtifactOut(artifact.id, _parts_out(artifact.parts), artifact.name, artifact.description, artifact.metadata)

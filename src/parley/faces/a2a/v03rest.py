@@ -3,7 +3,7 @@ names, CANCELLED with two L, resource names."""
 
 import binascii
 from base64 import b64decode, b64encode
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
@@ -14,8 +14,8 @@ from parley.core.conversations import Message
 from parley.core.events import ArtifactAdded, Event
 from parley.core.runs import Run, State
 from parley.core.views import Said, Status
-from parley.errors import Invalid, Unsupported
 from parley.engine.push import Hook
+from parley.errors import Invalid, Unsupported
 from parley.faces.a2a import reading, v1
 from parley.faces.a2a.dialect import Operation
 from parley.faces.a2a.v03 import HookConfig, as_object, hook_config, hook_in
@@ -168,8 +168,8 @@ class HooksOut(_Out, frozen=True):
 
 
 class V03Rest:
-    version = "0.3"
-    params: dict[Operation, type[Any]] = {
+    version: ClassVar[str] = "0.3"
+    params: ClassVar[dict[Operation, type[Any]]] = {
         "send": SendParams, "stream": SendParams, "get": TaskParams, "cancel": CancelParams, "subscribe": TaskParams,
         "set_hook": HookIn, "get_hook": HookRefIn, "list_hooks": HookRefIn, "delete_hook": HookRefIn,
         "card": CardParams,
@@ -299,6 +299,4 @@ def _said_out(run: Run, said: Said) -> MessageOut:
 
 
 def _artifact_out(artifact: Artifact) -> ArtifactOut:
-    return ArtifactOut(
-        artifact.id, _parts_out(artifact.parts), artifact.name, artifact.description, artifact.metadata
-    )
+    return ArtifactOut(artifact.id, _parts_out(artifact.parts), artifact.name, artifact.description, artifact.metadata)

@@ -1,6 +1,6 @@
 """A2A 1.0 as JSON: what comes in becomes the words of the core, what goes out is written from them."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
@@ -11,8 +11,8 @@ from parley.core.conversations import Message
 from parley.core.events import ArtifactAdded, Event, Rescued
 from parley.core.runs import Run, State
 from parley.core.views import Said, Status
-from parley.errors import Invalid
 from parley.engine.push import Hook
+from parley.errors import Invalid
 from parley.faces.a2a import reading
 from parley.faces.a2a.dialect import Operation
 from parley.faces.a2a.words import (
@@ -181,8 +181,8 @@ class HooksOut(_Out, frozen=True):
 
 
 class V1:
-    version = "1.0"
-    params: dict[Operation, type[Any]] = {
+    version: ClassVar[str] = "1.0"
+    params: ClassVar[dict[Operation, type[Any]]] = {
         "send": SendParams, "stream": SendParams, "get": TaskParams, "list": ListParams, "cancel": CancelParams,
         "subscribe": TaskParams, "set_hook": HookIn, "get_hook": HookRefIn, "list_hooks": HookListIn,
         "delete_hook": HookRefIn, "card": CardParams,
