@@ -104,7 +104,7 @@ def _asgi(exchange: Exchange, settings: Settings, base_url: str, signing: Signin
     default = settings.default_agent or first
     cards = Cards(base_url, Access(), signing.sign_card)
     operations = Operations(exchange, push, cards, default)
-    discovery = Discovery(exchange, cards, base_url, default)
+    discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")
     router = Router(
         [
             Route("/.well-known/ai-catalog.json", Endpoint(discovery.catalog), methods=["GET"]),

@@ -148,8 +148,11 @@ def behaviour(message_id: str, text: str):
     return _conversation if _KIT_0_3.fullmatch(message_id) else _echo
 
 
-def conformance(*, streaming: bool = True, push: bool = True, required_extension: bool = False) -> FunctionDriver:
+def conformance(
+    *, streaming: bool = True, push: bool = True, extended: bool = True, required_extension: bool = False
+) -> FunctionDriver:
     """The agent, with some of what it can do turned off."""
+    more = Extended(skills=(Skill("more", "More", "Seen only by callers with credentials.", ("tck",)),))
 
     @agent(
         "conformance",
@@ -160,7 +163,7 @@ def conformance(*, streaming: bool = True, push: bool = True, required_extension
         streaming=streaming,
         push=push,
         input_modes=("*/*",),
-        extended=Extended(skills=(Skill("more", "More", "Seen only by callers with credentials.", ("tck",)),)),
+        extended=more if extended else None,
         extensions=(Extension(REQUIRED_EXTENSION, "Required by one test.", True),) if required_extension else (),
     )
     async def run(turn: Turn) -> Outputs:

@@ -42,6 +42,9 @@ class Settings(BaseSettings):
     max_payload_bytes: int = Field(1024 * 1024, gt=0, description="Largest event in a log.")
     cancel_grace_s: float = Field(5.0, ge=0, description="How long an agent may take to stop when canceled.")
     secret_key_file: Path | None = Field(None, description="The keys that encrypt secrets; made if it is missing.")
+    cards: Literal["both", "1.0"] = Field(
+        "both", description="Whose fields cards carry for clients that do not say which version of A2A they speak."
+    )
     otel: bool = Field(False, description="Report to OpenTelemetry, as its own environment variables say.")
     log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")

@@ -59,15 +59,17 @@ def conformance(
     data_dir: DataDir = None,
     streaming: Annotated[bool, typer.Option(help="Whether the agent streams.")] = True,
     push: Annotated[bool, typer.Option(help="Whether the agent sends push notifications.")] = True,
+    extended_card: Annotated[bool, typer.Option(help="Whether the agent has an extended card.")] = True,
     required_extension: Annotated[bool, typer.Option(help="Whether it needs the kit's extension.")] = False,
+    cards: Annotated[str | None, typer.Option(help="Fields of `both` generations in cards, or of `1.0`.")] = None,
 ) -> None:
     """Serve the agent that A2A's conformance kits expect: it behaves as a message's id or text asks for."""
     from parley.cli.server import serve as run_server
     from parley.conformance import conformance as make
     from parley.settings import load
 
-    agent = make(streaming=streaming, push=push, required_extension=required_extension)
-    run_server(load(port=port, data_dir=data_dir), [agent])
+    agent = make(streaming=streaming, push=push, extended=extended_card, required_extension=required_extension)
+    run_server(load(port=port, data_dir=data_dir, cards=cards), [agent])
 
 
 @app.command()

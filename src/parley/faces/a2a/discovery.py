@@ -16,7 +16,12 @@ CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 
 
 class Discovery:
-    def __init__(self, exchange: Exchange, cards: Cards, base_url: str, default: str | None) -> None:
+    """`modern`: cards carry the fields of A2A 1.0 alone, whoever asks."""
+
+    def __init__(
+        self, exchange: Exchange, cards: Cards, base_url: str, default: str | None, *, modern: bool = False
+    ) -> None:
+        self._modern = modern
         self._exchange = exchange
         self._cards = cards
         self._base_url = base_url
@@ -28,7 +33,7 @@ class Discovery:
         if agent is None or not may_use(scope["principal"], agent):
             error = {"code": "agent_not_found", "message": f"There is no agent {slug!r} here."}
             return await answer(send, 404, {"error": error})
-        version = "1.0" if asked_version(scope) == "1.0" else "0.3"
+        version = "1.0" if self._modern or asked_version(scope) == "1.0" else "0.3"
         found = await self._cards.public(agent, version)
         reach = b"public" if agent.visibility == "public" else b"private"
         headers = [
