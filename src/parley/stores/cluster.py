@@ -10,8 +10,9 @@ _BURY = "UPDATE replicas SET buried = true WHERE alive_until < clock_timestamp()
 _TAKE_SLOT = """
 UPDATE slots SET replica = $3 WHERE (agent, number) = (
   SELECT agent, number FROM slots WHERE agent = $1 AND number <= $2 AND replica IS NULL
-  ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED
+  ORDER BY number LIMIT 1
   OFFSET (SELECT count(*) FROM slots WHERE agent = $1 AND number > $2 AND replica IS NOT NULL)
+  FOR UPDATE SKIP LOCKED
 ) RETURNING number"""
 """Slots beyond the limit are held since before it was lowered: as many of the free ones stay free."""
 _GIVE_SLOT = """

@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from parley.testing.waiting import until
+
 _LISTENS = re.compile(r"listens on (\S+)")
 START_S = 20.0
 
@@ -16,9 +18,10 @@ START_S = 20.0
 class ServerProcess:
     """`parley serve` with some agents, on a free port."""
 
-    def __init__(self, process: asyncio.subprocess.Process, url: str, output: "asyncio.Task[None]") -> None:
+    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
         self._process = process
-        self._output = output
+        self._said: list[str] = []
+        self._output = asyncio.get_running_loop().create_task(_drain(process, self._said))
         self.url = url
 
     @property
@@ -35,7 +38,11 @@ class ServerProcess:
             stderr=asyncio.subprocess.PIPE, env={**os.environ, **(env or {})},
         )  # fmt: skip
         url = await asyncio.wait_for(_announced(process), START_S)
-        return ServerProcess(process, url, asyncio.get_running_loop().create_task(_drain(process)))
+        return ServerProcess(process, url)
+
+    async def said(self, words: str) -> None:
+        """Wait until it has logged a line with these words, since it is up."""
+        await until(lambda: any(words in line for line in self._said))
 
     async def kill(self) -> None:
         """As a crash would: nothing is told, nothing is tidied."""
@@ -92,8 +99,9 @@ async def _announced(process: asyncio.subprocess.Process) -> str:
     raise RuntimeError("The server did not start:\n" + "".join(seen))
 
 
-async def _drain(process: asyncio.subprocess.Process) -> None:
+async def _drain(process: asyncio.subprocess.Process, said: list[str]) -> None:
     """Pass on what the server says, so that its pipe never fills up."""
     assert process.stderr is not None
     async for line in process.stderr:
-        sys.stderr.write(line.decode(errors="replace"))
+        said.append(line.decode(errors="replace"))
+        sys.stderr.write(said[-1])
