@@ -195,6 +195,7 @@ BROKEN = [
     ("function:\n  call: bots.py:plian\n", "2: function.call: bots.py has no function plian; did you mean plain?"),
     ("function:\n  call: bots.py:number\n", "2: function.call: number is not a function but of type int"),
     ("function:\n  call: none.py:x\n", "2: function.call: the file agents/none.py does not exist"),
+    ('function:\n  call: "a\\0.py:x"\n', "2: function.call: the file agents/a\0.py does not exist"),
     ("function:\n  call: no_such_module:x\n", "2: function.call: there is no module no_such_module"),
     ('name: "\\ud800"\n' + CALL, "1: name: holds half of a character"),
     ("slug: Not A Slug\n" + CALL, "1: slug: Agent slug 'Not A Slug': use 1 to 63 lower-case letters, digits, - or _, "

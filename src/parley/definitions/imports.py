@@ -65,7 +65,7 @@ class Imports:
         self._note(path)
         key = path.resolve()
         if key not in self.loaded:
-            source = path.read_bytes()
+            source = _running(path, path.read_bytes)
             before = self._before.get(key)
             if before is not None and before.source == source:
                 self.loaded[key] = before

@@ -53,7 +53,7 @@ def mark(path: Path) -> Mark:
         if path.is_dir():
             return tuple(one.name for one in definition_files(path))
         found = path.stat()
-    except OSError:
+    except (OSError, ValueError):
         return None
     return (found.st_ino, found.st_mtime_ns, found.st_size)
 
@@ -105,13 +105,21 @@ class Reading:
     def _name(self, name: str) -> None:
         path = Path(name)
         if path.is_dir():
-            self._note(path)
-            for one in definition_files(path):
-                self._yaml(one)
+            self._folder(path)
         elif path.suffix in YAML:
             self._yaml(path)
         else:
             self._python(name)
+
+    def _folder(self, path: Path) -> None:
+        self._note(path)
+        try:
+            files = definition_files(path)
+        except OSError as error:
+            self.faults.append(fault(str(path), f"cannot be read: {error.strerror}"))
+            return
+        for one in files:
+            self._yaml(one)
 
     def _yaml(self, path: Path) -> None:
         self._note(path)

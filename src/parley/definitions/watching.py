@@ -57,11 +57,11 @@ class Definitions:
         while not stop.is_set():
             try:
                 await self._watch(exchange, stop)
-            except (OSError, RuntimeError) as error:
+                if self._last.stale:
+                    await self.refresh(exchange)
+            except Exception as error:  # noqa: BLE001 - watching that ends silently would be worse
                 tell("agents.unwatched", error=error)
                 await _pause(stop)
-            if self._last.stale:
-                await self.refresh(exchange)
 
     async def _watch(self, exchange: Exchange, stop: asyncio.Event) -> None:
         """Until told to stop, or until other folders are to be watched."""

@@ -30,11 +30,17 @@ class ServerProcess:
 
     @staticmethod
     async def start(
-        agents: Sequence[Path | str], data_dir: Path, *, port: int = 0, env: dict[str, str] | None = None
+        agents: Sequence[Path | str],
+        data_dir: Path,
+        *,
+        port: int = 0,
+        env: dict[str, str] | None = None,
+        command: str = "serve",
+        cwd: Path | None = None,
     ) -> "ServerProcess":
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "parley", "serve", *map(str, agents),
-            "--data-dir", str(data_dir), "--port", str(port),
+            sys.executable, "-m", "parley", command, *map(str, agents),
+            "--data-dir", str(data_dir), "--port", str(port), cwd=cwd,
             stderr=asyncio.subprocess.PIPE, env={**os.environ, **(env or {})},
         )  # fmt: skip
         url = await asyncio.wait_for(_announced(process), START_S)
