@@ -100,8 +100,10 @@ async def open_faces(exchange: Exchange, settings: Settings, base_url: str) -> A
 
 
 def _asgi(exchange: Exchange, settings: Settings, base_url: str, signing: SigningKeys, push: Push) -> ASGIApp:
-    first = next(iter(exchange.agents), None)
-    default = settings.default_agent or first
+
+    def default() -> str | None:
+        return settings.default_agent or next(iter(exchange.agents), None)
+
     cards = Cards(base_url, Access(), signing.sign_card)
     operations = Operations(exchange, push, cards, default)
     discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")

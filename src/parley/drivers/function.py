@@ -13,7 +13,19 @@ import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack, cast, get_args
 
-from parley.core.agents import Agent, Extended, Extension, Limits, Provider, Replies, Rescue, Skill, Visibility
+from parley.core.agents import (
+    Agent,
+    Extended,
+    Extension,
+    Limits,
+    Provider,
+    Replies,
+    Rescue,
+    Skill,
+    Visibility,
+    plain_name,
+    plain_skill,
+)
 from parley.core.artifacts import Part
 from parley.core.turns import ArtifactChunk, Content, Output, Reply, Text
 from parley.engine.turns import Turn
@@ -34,6 +46,16 @@ class FunctionDriver:
     @property
     def agent(self) -> Agent:
         return self._agent
+
+    @property
+    def function(self) -> Function:
+        return self._function
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FunctionDriver) and (self._agent, self._function) == (other._agent, other._function)
+
+    def __hash__(self) -> int:
+        return hash((self._agent.slug, self._function))
 
     def run(self, turn: Turn) -> AsyncGenerator[Output, None]:
         return self._start(turn)
@@ -78,10 +100,10 @@ def agent(
         about = description or inspect.getdoc(function) or f"The agent {slug}."
         spec = Agent(
             slug=slug,
-            name=name or slug.replace("-", " ").replace("_", " ").capitalize(),
+            name=name or plain_name(slug),
             description=about,
             version=version,
-            skills=tuple(skills) or (Skill(slug, name or slug, about.split("\n\n")[0], ("general",)),),
+            skills=tuple(skills) or (plain_skill(slug, name or slug, about),),
             limits=Limits(max_concurrent, max_queued, timeout_s),
             rescue=rescue,
             replies=replies,

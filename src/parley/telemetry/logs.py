@@ -10,8 +10,9 @@ from parley.telemetry import Detach, attach
 
 _WARNINGS = frozenset(
     {
-        "agent.raised", "append.deadlock", "append.failed", "dispatch.failed", "http.crashed", "loop.broken",
-        "loop.failed", "replica.buried", "replica.died", "signals.lost", "stream.broken", "turn.broken", "turn.stuck",
+        "agent.raised", "agents.refused", "agents.unwatched", "append.deadlock", "append.failed", "dispatch.failed",
+        "http.crashed", "loop.broken", "loop.failed", "replica.buried", "replica.died", "signals.lost",
+        "stream.broken", "turn.broken", "turn.stuck",
     }
 )  # fmt: skip
 _QUIET = frozenset({"turn.not_needed", "turn.ended", "append.conflict"})

@@ -8,6 +8,7 @@ from parley.core.access import Principal, may_use
 from parley.core.agents import Agent
 from parley.engine.exchange import Exchange
 from parley.faces.a2a.card import Cards
+from parley.faces.a2a.operations import Default
 from parley.faces.http import answer, asked_version, header
 
 MAX_AGE_S = 300
@@ -19,7 +20,7 @@ class Discovery:
     """`modern`: cards carry the fields of A2A 1.0 alone, whoever asks."""
 
     def __init__(
-        self, exchange: Exchange, cards: Cards, base_url: str, default: str | None, *, modern: bool = False
+        self, exchange: Exchange, cards: Cards, base_url: str, default: Default, *, modern: bool = False
     ) -> None:
         self._modern = modern
         self._exchange = exchange
@@ -28,7 +29,7 @@ class Discovery:
         self._default = default
 
     async def card(self, scope: Scope, receive: Receive, send: Send) -> None:
-        slug = scope.get("path_params", {}).get("slug") or self._default
+        slug = scope.get("path_params", {}).get("slug") or self._default()
         agent = self._exchange.agents.get(slug or "")
         if agent is None or not may_use(scope["principal"], agent):
             error = {"code": "agent_not_found", "message": f"There is no agent {slug!r} here."}

@@ -2,6 +2,7 @@
 
 import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 from msgspec import UNSET
@@ -43,13 +44,16 @@ from parley.ids import is_id
 
 CANCEL_WAIT_S = 5.0
 
+Default = Callable[[], str | None]
+"""The agent behind the server's root, as of now."""
+
 
 class Operations:
-    def __init__(self, exchange: Exchange, push: Push, cards: Cards, default_agent: str | None = None) -> None:
+    def __init__(self, exchange: Exchange, push: Push, cards: Cards, default: Default) -> None:
         self._exchange = exchange
         self._push = push
         self._cards = cards
-        self._default = default_agent
+        self._default = default
         self._showing = Showing(exchange.attachments)
         self._streaming = Streaming(exchange, self._showing)
 
@@ -116,7 +120,7 @@ class Operations:
         elif outcome.replayed:
             stream = await self._streaming.from_now(outcome.run.id, until_settled=True)
         else:
-            stream = await self._streaming.from_accepted(outcome)
+            stream = await self._streaming.from_accepted(outcome, open_ended=agent.replies == "either")
         if attaching is not None:
             await attaching
         return stream
@@ -158,7 +162,7 @@ class Operations:
 
     def _agent(self, call: Call) -> Agent:
         """The agent that is asked, if it exists for the caller."""
-        agent = self._exchange.agents.get(call.agent or self._default or "")
+        agent = self._exchange.agents.get(call.agent or self._default() or "")
         if agent is None or not may_use(call.principal, agent):
             raise AgentNotFound(f"There is no agent {call.agent!r} here." if call.agent else "There is no agent here.")
         missing = [one.uri for one in agent.extensions if one.required and one.uri not in call.extensions]

@@ -71,8 +71,9 @@ class Streaming:
         follower = await self._exchange.follow(run_id, view.run.version)
         return Stream(self._steps(view.run, follower, until_settled=until_settled, view=view), follower)
 
-    async def from_accepted(self, outcome: Outcome) -> Stream:
-        """First the task as it was accepted; what the same commit added follows as updates."""
+    async def from_accepted(self, outcome: Outcome, *, open_ended: bool) -> Stream:
+        """First the task as it was accepted; what the same commit added follows as updates. `open_ended`: it may turn
+        out to be a message instead."""
         follower = self._exchange.continue_from(outcome)
         cut = next(index for index, event in enumerate(outcome.events, 1) if event.type == "input")
         accepted, rest = outcome.events[:cut], outcome.events[cut:]
@@ -80,7 +81,7 @@ class Streaming:
             view = view_of(accepted)
         else:
             view = await self._exchange.view(outcome.run.id, upto=accepted[-1].seq)
-        if self._exchange.agent(outcome.run.agent).replies == "either":
+        if open_ended:
             return Stream(self._either(view, follower, rest), follower)
         return Stream(self._steps(view.run, follower, until_settled=True, view=view, rest=rest), follower)
 
