@@ -5,28 +5,41 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley.core.agents import Agent
 from parley.engine.exchange import Exchange
-from parley.engine.ports import Cluster, Driver, LogStore, Signals
-from parley.errors import AgentNotFound, ParleyError
+from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
+from parley.errors import AgentNotFound, ConfigurationError, ParleyError
 from parley.faces.a2a.card import card
 from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.operations import Operations
+from parley.faces.admin import Admin
 from parley.faces.http import Endpoint, Shielded, answer
-from parley.faces.local import LocalOnly
+from parley.faces.identity import Identified
+from parley.security.credentials import Credentials
+from parley.security.keys import ApiKeys
+from parley.security.secrets import FILE as SECRETS_FILE
+from parley.security.secrets import Secrets
+from parley.security.signing import SigningKeys
+from parley.security.tokens import Tokens
 from parley.settings import Settings, postgres_url
 from parley.stores.blobs import open_blobs
 from parley.stores.cluster import PostgresCluster
 from parley.stores.memory import MemoryStore
 from parley.stores.postgres import PostgresStore, open_pool
+from parley.stores.records import MemoryRecords, PostgresRecords, SqliteRecords
 from parley.stores.signals import NoSignals, PostgresSignals
 from parley.stores.solo import Solo
-from parley.stores.sqlite import SqliteStore
+from parley.stores.sqlite import FILE, SqliteStore
+from parley.telemetry import tell
 
 _DAY_MS = 24 * 3600 * 1000
+CORS_HEADERS = [
+    "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
+]  # fmt: skip
 SWITCH_INTERVAL_S = 0.0005
 """The writer thread needs the interpreter back quickly between two statements; five milliseconds stall a commit."""
 
@@ -72,8 +85,65 @@ async def _open_store(settings: Settings) -> tuple[LogStore, Cluster, Signals]:
     return store, Solo(store), NoSignals()
 
 
-def asgi(exchange: Exchange, settings: Settings, base_url: str) -> ASGIApp:
-    """Every face on its path."""
+@asynccontextmanager
+async def open_records(settings: Settings) -> AsyncGenerator[Records, None]:
+    """Keys and configurations, where the log is; connections of their own, so that nobody waits behind the writer."""
+    if settings.store == "postgres":
+        pool = await open_pool(postgres_url(settings), most=2)
+        try:
+            yield PostgresRecords(pool)
+        finally:
+            await pool.close()
+        return
+    records = MemoryRecords() if settings.store == "memory" else SqliteRecords(settings.data_dir / FILE)
+    try:
+        yield records
+    finally:
+        await records.close()
+
+
+def signing_keys(settings: Settings, records: Records, base_url: str | None = None) -> SigningKeys:
+    return SigningKeys(
+        records,
+        Secrets(settings.secret_key_file or settings.data_dir / SECRETS_FILE),
+        jku=base_url and f"{base_url}/.well-known/jwks.json",
+        rotate_days=settings.signing_rotate_days,
+        keep_days=settings.signing_keep_days,
+    )
+
+
+def _credentials(settings: Settings, records: Records) -> Credentials:
+    keys = ApiKeys(records)
+    if settings.oidc_issuer is None:
+        return Credentials(keys)
+    if settings.oidc_audience is None:
+        raise ConfigurationError("The setting oidc_issuer needs oidc_audience.", field="oidc_audience")
+    return Credentials(keys, Tokens(settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url))
+
+
+def _identified(app: ASGIApp, settings: Settings, credentials: Credentials) -> ASGIApp:
+    """Nobody reaches a face unidentified; a page of an allowed origin may ask."""
+    origins = frozenset(settings.cors_origins)
+    if settings.auth == "none":
+        tell("auth.none", warning="Everybody who can reach this server may use it.")
+    if settings.auth == "local" and "*" in origins:
+        raise ConfigurationError(
+            "With auth = local any web page could ask: name the cors_origins.", field="cors_origins"
+        )
+    app = Identified(app, settings.auth, credentials, origins)
+    if not origins:
+        return app
+    return CORSMiddleware(
+        app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "DELETE"],
+        allow_headers=CORS_HEADERS, expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "WWW-Authenticate"],
+    )  # fmt: skip
+
+
+def asgi(exchange: Exchange, settings: Settings, base_url: str, records: Records | None = None) -> ASGIApp:
+    """Every face on its path. Without records given, keys are forgotten at exit."""
+    records = records or MemoryRecords()
+    credentials = _credentials(settings, records)
+    admin = Admin(exchange, credentials.keys, signing_keys(settings, records, base_url))
     first = next(iter(exchange.agents), None)
     default = settings.default_agent or first
     rpc = JsonRpc(Operations(exchange, default), settings.max_body_bytes)
@@ -86,11 +156,12 @@ def asgi(exchange: Exchange, settings: Settings, base_url: str) -> ASGIApp:
             Route("/", Endpoint(cards.index), methods=["GET"]),
             Route("/healthz", Endpoint(_health), methods=["GET"]),
             Route("/readyz", Endpoint(_Ready(exchange)), methods=["GET"]),
+            *admin.routes(),
         ],
         redirect_slashes=False,
         default=_not_found,
     )
-    return Shielded(LocalOnly(_AgentAddress(rpc, router)))
+    return Shielded(_identified(_AgentAddress(rpc, router), settings, credentials))
 
 
 class _AgentAddress:

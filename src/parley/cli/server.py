@@ -17,7 +17,7 @@ import uvicorn
 import uvloop
 from rich.console import Console
 
-from parley.app import asgi, open_exchange, tune_interpreter
+from parley.app import asgi, open_exchange, open_records, tune_interpreter
 from parley.drivers.function import FunctionDriver
 from parley.engine.ports import Driver
 from parley.errors import ConfigurationError
@@ -45,11 +45,12 @@ def _report_to_opentelemetry() -> None:
 
 
 async def _serve(settings: Settings, drivers: Sequence[Driver]) -> None:
-    async with open_exchange(settings, drivers) as exchange:
+    check_binding(settings)
+    async with open_records(settings) as records, open_exchange(settings, drivers) as exchange:
         listener = _bind(settings.host, settings.port)
         base_url = settings.public_url or _url(listener)
         config = uvicorn.Config(
-            asgi(exchange, settings, base_url.rstrip("/")),
+            asgi(exchange, settings, base_url.rstrip("/"), records),
             loop="none", http="httptools", ws="none", lifespan="off", log_level="warning", access_log=False,
             timeout_graceful_shutdown=STOP_WAIT_S, server_header=False, proxy_headers=False,
         )  # fmt: skip
@@ -76,9 +77,17 @@ class _Server(uvicorn.Server):
         yield
 
 
+def check_binding(settings: Settings) -> None:
+    """A server that others can reach asks for credentials, or says in so many words that it does not."""
+    if settings.auth == "local" and settings.host not in _LOOPBACK:
+        raise ConfigurationError(
+            f"Without authentication Parley listens only on this machine, not on {settings.host}. "
+            "Set auth to required, or to none if really everybody may use it.",
+            field="auth",
+        )
+
+
 def _bind(host: str, port: int) -> socket.socket:
-    if host not in _LOOPBACK:
-        raise ConfigurationError(f"Without authentication Parley listens only on this machine, not on {host}.")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=2048)

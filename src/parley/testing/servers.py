@@ -9,7 +9,7 @@ from pathlib import Path
 import uvicorn
 from msgspec import Struct
 
-from parley.app import asgi, open_exchange
+from parley.app import asgi, open_exchange, open_records
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Driver
 from parley.settings import Settings
@@ -27,10 +27,10 @@ class Server(Struct, frozen=True):
 async def serving(directory: Path, drivers: Sequence[Driver], **settings: object) -> AsyncGenerator[Server, None]:
     """Serve some agents from a data directory until the block ends."""
     values = Settings.model_validate({"data_dir": directory, **settings})
-    async with open_exchange(values, drivers) as exchange:
+    async with open_records(values) as records, open_exchange(values, drivers) as exchange:
         listener = socket.create_server(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        config = uvicorn.Config(asgi(exchange, values, url), log_level="critical", lifespan="off", ws="none")
+        config = uvicorn.Config(asgi(exchange, values, url, records), log_level="critical", lifespan="off", ws="none")
         config.timeout_graceful_shutdown = 1
         server = uvicorn.Server(config)
         task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))

@@ -8,7 +8,6 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from starlette.types import Receive, Scope, Send
 
-from parley.core.access import LOCAL
 from parley.errors import (
     AgentNotFound,
     Invalid,
@@ -75,7 +74,7 @@ class JsonRpc:
 
     def _call(self, scope: Scope) -> Call:
         slug = scope.get("path_params", {}).get("slug")
-        return Call(slug, LOCAL, header(scope, b"idempotency-key"), header(scope, b"last-event-id"))
+        return Call(slug, scope["principal"], header(scope, b"idempotency-key"), header(scope, b"last-event-id"))
 
     async def _result(self, call: Call, request: Request) -> object:
         params = _decode(request)
