@@ -107,7 +107,7 @@ def signing_keys(settings: Settings, records: Records, base_url: str | None = No
         records,
         Secrets(settings.secret_key_file or settings.data_dir / SECRETS_FILE),
         jku=base_url and f"{base_url}/.well-known/jwks.json",
-        rotate_days=settings.signing_rotate_days,
+        rotate_days=settings.signing_rotate_days or None,
         keep_days=settings.signing_keep_days,
     )
 

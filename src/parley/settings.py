@@ -38,7 +38,9 @@ class Settings(BaseSettings):
         None, description="The issuer's keys, when its discovery document is not to be used."
     )
     secret_key_file: Path | None = Field(None, description="Keys that encrypt stored secrets, one per line.")
-    signing_rotate_days: float | None = Field(90, gt=0, description="Replace the key that signs cards after so long.")
+    signing_rotate_days: float | None = Field(
+        90, ge=0, description="Replace the key that signs cards after so long; 0 for never."
+    )
     signing_keep_days: float = Field(30, gt=0, description="How long a replaced key stays published.")
     data_dir: Path = Field(Path(".parley"), description="Where the database, the blobs and the keys live.")
     store: Literal["sqlite", "postgres", "memory"] = Field(

@@ -126,6 +126,6 @@ async def test_settings_and_migrations_are_shown(tmp_path: Path) -> None:
     assert shown["host"]["origin"] == "default"
     assert "9000" in (await parley("config", cwd=tmp_path)).out
     first = await parley("migrate", "--data-dir", str(tmp_path / "d"), "--json")
-    assert json.loads(first.out) == {"applied": ["0001_log.pre"]}
+    assert json.loads(first.out) == {"applied": ["0001_log.pre", "0002_records.pre"]}
     assert (await parley("migrate", "--data-dir", str(tmp_path / "d"))).out == "up to date\n"
     assert (await parley("migrate", "--data-dir", str(tmp_path / "d"), "--phase", "middle")).code == 2

@@ -16,6 +16,11 @@ app = typer.Typer(
     add_completion=False,
 )
 
+keys_app = typer.Typer(help="API keys, in the database itself: works while a server runs.", no_args_is_help=True)
+signing_app = typer.Typer(help="The keys that sign agent cards.", no_args_is_help=True)
+app.add_typer(keys_app, name="keys")
+app.add_typer(signing_app, name="signing")
+
 Url = Annotated[str, typer.Option("--url", envvar="PARLEY_URL", help="The server's address.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where the database lives.")]
@@ -114,6 +119,55 @@ def verify(
     from parley.cli.operate import run_verify
 
     raise typer.Exit(run_verify(run, data_dir, as_json=json))
+
+
+@keys_app.command("create")
+def keys_create(
+    name: Annotated[str, typer.Argument(help="What the key's work is known by; unique.")],
+    scope: Annotated[list[str] | None, typer.Option(help="read, send or admin; read and send if left out.")] = None,
+    agent: Annotated[list[str] | None, typer.Option(help="Only this agent; may be repeated.")] = None,
+    expires_days: Annotated[float | None, typer.Option(help="Refuse it after so many days.")] = None,
+    data_dir: DataDir = None,
+    json: AsJson = False,
+) -> None:
+    """Make an API key. Its token is printed once."""
+    from parley.cli.keys import run_create
+
+    run_create(name, scope, agent, expires_days, data_dir, as_json=json)
+
+
+@keys_app.command("list")
+def keys_list(data_dir: DataDir = None, json: AsJson = False) -> None:
+    """Show all API keys, and when each was used last."""
+    from parley.cli.keys import run_list
+
+    run_list(data_dir, as_json=json)
+
+
+@keys_app.command("revoke")
+def keys_revoke(
+    key: Annotated[str, typer.Argument(help="The key's id or name.")], data_dir: DataDir = None, json: AsJson = False
+) -> None:
+    """Refuse an API key from now on; running servers know within two seconds."""
+    from parley.cli.keys import run_revoke
+
+    run_revoke(key, data_dir, as_json=json)
+
+
+@signing_app.command("rotate")
+def signing_rotate(data_dir: DataDir = None, json: AsJson = False) -> None:
+    """Sign with a new key; the old one stays published for a while."""
+    from parley.cli.keys import run_rotate
+
+    run_rotate(data_dir, as_json=json)
+
+
+@signing_app.command("list")
+def signing_list(data_dir: DataDir = None, json: AsJson = False) -> None:
+    """Show the signing keys, newest first."""
+    from parley.cli.keys import run_signing_list
+
+    run_signing_list(data_dir, as_json=json)
 
 
 def _address(agent: str, url: str) -> str:

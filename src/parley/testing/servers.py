@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import uvicorn
@@ -27,8 +27,10 @@ class Server(Struct, frozen=True):
 async def serving(directory: Path, drivers: Sequence[Driver], **settings: object) -> AsyncGenerator[Server, None]:
     """Serve some agents from a data directory until the block ends."""
     values = Settings.model_validate({"data_dir": directory, **settings})
-    async with open_records(values) as records, open_exchange(values, drivers) as exchange:
-        listener = socket.create_server(("127.0.0.1", 0))
+    async with AsyncExitStack() as stack:
+        records = await stack.enter_async_context(open_records(values))
+        exchange = await stack.enter_async_context(open_exchange(values, drivers))
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         config = uvicorn.Config(asgi(exchange, values, url, records), log_level="critical", lifespan="off", ws="none")
         config.timeout_graceful_shutdown = 1
