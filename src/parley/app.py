@@ -19,7 +19,7 @@ from parley.faces.a2a.operations import Operations
 from parley.faces.admin import Admin
 from parley.faces.http import Endpoint, Shielded, answer
 from parley.faces.identity import Identified
-from parley.security.credentials import Credentials
+from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
 from parley.security.secrets import FILE as SECRETS_FILE
 from parley.security.secrets import Secrets
@@ -112,25 +112,24 @@ def signing_keys(settings: Settings, records: Records, base_url: str | None = No
     )
 
 
-def _credentials(settings: Settings, records: Records) -> Credentials:
-    keys = ApiKeys(records)
-    if settings.oidc_issuer is None:
-        return Credentials(keys)
-    if settings.oidc_audience is None:
-        raise ConfigurationError("The setting oidc_issuer needs oidc_audience.", field="oidc_audience")
-    return Credentials(keys, Tokens(settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url))
-
-
-def _identified(app: ASGIApp, settings: Settings, credentials: Credentials) -> ASGIApp:
-    """Nobody reaches a face unidentified; a page of an allowed origin may ask."""
-    origins = frozenset(settings.cors_origins)
+def gate(settings: Settings, records: Records) -> Gate:
+    """Who may pass, on every transport."""
+    tokens: Tokens | None = None
+    if settings.oidc_issuer is not None:
+        if settings.oidc_audience is None:
+            raise ConfigurationError("The setting oidc_issuer needs oidc_audience.", field="oidc_audience")
+        tokens = Tokens(settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url)
     if settings.auth == "none":
         tell("auth.none", warning="Everybody who can reach this server may use it.")
+    return Gate(settings.auth, Credentials(ApiKeys(records), tokens))
+
+
+def _identified(app: ASGIApp, settings: Settings, gate: Gate) -> ASGIApp:
+    """Nobody reaches a face unidentified; a page of an allowed origin may ask."""
+    origins = frozenset(settings.cors_origins)
     if settings.auth == "local" and "*" in origins:
-        raise ConfigurationError(
-            "With auth = local any web page could ask: name the cors_origins.", field="cors_origins"
-        )
-    app = Identified(app, settings.auth, credentials, origins)
+        raise ConfigurationError("With auth = local any page could ask: name the cors_origins.", field="cors_origins")
+    app = Identified(app, gate, origins)
     if not origins:
         return app
     return CORSMiddleware(
@@ -142,12 +141,13 @@ def _identified(app: ASGIApp, settings: Settings, credentials: Credentials) -> A
 def asgi(exchange: Exchange, settings: Settings, base_url: str, records: Records | None = None) -> ASGIApp:
     """Every face on its path. Without records given, keys are forgotten at exit."""
     records = records or MemoryRecords()
-    credentials = _credentials(settings, records)
-    admin = Admin(exchange, credentials.keys, signing_keys(settings, records, base_url))
+    entrance = gate(settings, records)
+    signing = signing_keys(settings, records, base_url)
+    admin = Admin(exchange, entrance.credentials.keys, signing)
     first = next(iter(exchange.agents), None)
     default = settings.default_agent or first
     rpc = JsonRpc(Operations(exchange, default), settings.max_body_bytes)
-    cards = _Cards(exchange, base_url, default)
+    cards = _Cards(exchange, base_url, default, signing)
     router = Router(
         [
             Route("/", rpc, methods=["POST"]),
@@ -161,7 +161,7 @@ def asgi(exchange: Exchange, settings: Settings, base_url: str, records: Records
         redirect_slashes=False,
         default=_not_found,
     )
-    return Shielded(_identified(_AgentAddress(rpc, router), settings, credentials))
+    return Shielded(_identified(_AgentAddress(rpc, router), settings, entrance))
 
 
 class _AgentAddress:
@@ -181,8 +181,9 @@ class _AgentAddress:
 
 
 class _Cards:
-    def __init__(self, exchange: Exchange, base_url: str, default: str | None) -> None:
+    def __init__(self, exchange: Exchange, base_url: str, default: str | None, signing: SigningKeys) -> None:
         self._exchange = exchange
+        self._signing = signing
         self._base_url = base_url
         self._default = default
 
@@ -192,7 +193,7 @@ class _Cards:
             agent = self._exchange.agent(slug)
         except AgentNotFound as error:
             return await answer(send, 404, {"error": {"code": error.code, "message": error.message}})
-        return await answer(send, 200, card(agent, self._base_url))
+        return await answer(send, 200, await self._signing.sign_card(card(agent, self._base_url)))
 
     async def index(self, scope: Scope, receive: Receive, send: Send) -> None:
         agents = [self._entry(agent) for agent in self._exchange.agents.values()]

@@ -81,6 +81,23 @@ async def test_keys_on_postgres(tmp_path: Path, database: str, monkeypatch: pyte
     assert [key["id"] for key in listed] == [json.loads(made.out)["id"]]
 
 
+async def test_a_token_is_for_its_own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "agents.py").write_text(AGENTS)
+    token = (await parley("keys", "create", "ci", "--data-dir", str(tmp_path / "data"))).out.strip()
+    server = await ServerProcess.start([tmp_path / "agents.py"], tmp_path / "data", env={"PARLEY_AUTH": "required"})
+    try:
+        refused = await parley("send", "echo", "hello", "--url", server.url)
+        assert (refused.code, "needs credentials" in refused.err) == (1, True)
+        monkeypatch.setenv("PARLEY_TOKEN", token)
+        assert (await parley("send", "echo", "hello", "--url", server.url)).out == "hello\n"
+        assert (await parley("send", "echo", "hello", "--no-stream", "--url", server.url)).out == "hello\n"
+        elsewhere = await parley("send", f"{server.url}/agents/echo", "hello", "--url", "http://127.0.0.1:9")
+        assert elsewhere.code == 1
+        assert token not in elsewhere.err + refused.err
+    finally:
+        await server.stop()
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
 def test_a_server_that_others_can_reach_asks_for_credentials(host: str) -> None:
     with pytest.raises(ConfigurationError, match="auth"):

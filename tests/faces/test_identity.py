@@ -1,7 +1,9 @@
 """Who may ask what, over the wire."""
 
 import asyncio
+import json
 import sys
+from base64 import urlsafe_b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -34,9 +36,9 @@ class Caller:
         self._http = http
 
     async def __call__(
-        self, method: str, path: str, headers: dict[str, str] = NOBODY, json: Any = None
+        self, method: str, path: str, headers: dict[str, str] = NOBODY, body: Any = None
     ) -> httpx2.Response:
-        return await self._http.request(method, self.server.url + path, headers=headers, json=json)
+        return await self._http.request(method, self.server.url + path, headers=headers, json=body)
 
     async def send(self, headers: dict[str, str], text: str = "hello") -> httpx2.Response:
         message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
@@ -337,7 +339,15 @@ async def test_signing_keys_are_published_and_rotated(guarded: Guarded) -> None:
     rotated = (await guarded.ask("POST", "/admin/signing/rotate", guarded.admin)).json()
     kids = [key["kid"] for key in (await guarded.ask("GET", "/.well-known/jwks.json")).json()["keys"]]
     assert kids == [rotated["kid"], first.json()["keys"][0]["kid"]]
-    assert verify_card({"name": "x"}, first.json()) == []
+
+
+async def test_a_served_card_is_signed_and_says_where_the_keys_are(guarded: Guarded) -> None:
+    card = (await guarded.ask("GET", "/agents/echo/.well-known/agent-card.json")).json()
+    header = json.loads(urlsafe_b64decode(card["signatures"][0]["protected"] + "=="))
+    assert (header["alg"], header["typ"]) == ("ES256", "JOSE")
+    jwks = (await guarded.ask("GET", header["jku"].removeprefix(guarded.ask.server.url))).json()
+    assert [one.kid for one in verify_card(card, jwks)] == [header["kid"]]
+    assert verify_card({**card, "name": "Other"}, jwks) == []
 
 
 def bytes_under(directory: Path) -> bytes:

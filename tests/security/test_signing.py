@@ -1,5 +1,6 @@
 """Our signatures, and what others make of them."""
 
+import asyncio
 import copy
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from parley.errors import ConfigurationError, Invalid
 from parley.security.cards import Verified, canonical, canonical_1_0, verify_card
 from parley.security.secrets import Secrets
 from parley.security.signing import SigningKeys
-from parley.stores.records import MemoryRecords
+from parley.stores.records import MemoryRecords, SqliteRecords
 
 DAY = 24 * 3600 * 1000
 MINUTE_AND_A_BIT = 61.0
@@ -205,6 +206,14 @@ async def test_a_key_is_made_once_and_found_again(secrets: Secrets, times: Times
     assert "d" not in shown[0]
 
 
+async def test_first_requests_share_one_key(tmp_path: Path, times: Times, secrets: Secrets) -> None:
+    records = SqliteRecords(tmp_path / "parley.db")
+    keys = signing(records, secrets, times)
+    await asyncio.gather(*(keys.sign_card(CARD) for _ in range(10)), *(keys.jwks() for _ in range(10)))
+    assert len(await keys.list()) == 1
+    await records.close()
+
+
 async def test_a_retired_key_stays_published_until_nobody_needs_it(secrets: Secrets, times: Times) -> None:
     keys = signing(MemoryRecords(), secrets, times, rotate_days=None, keep_days=30)
     old = await keys.current()
@@ -241,6 +250,12 @@ async def test_replicas_that_start_together_publish_what_both_sign_with(secrets:
     assert verify_card(await b.sign_card(CARD), jwks)
     times.pass_(seconds=MINUTE_AND_A_BIT)
     assert (await a.current()).kid == (await b.current()).kid
+
+
+async def test_replicas_sign_the_same_card_alike(secrets: Secrets, times: Times) -> None:
+    records = MemoryRecords()
+    a, b = signing(records, secrets, times), signing(records, secrets, times)
+    assert await a.sign_card(CARD) == await b.sign_card(CARD)
 
 
 async def test_a_replica_takes_up_a_key_that_another_made(secrets: Secrets, times: Times) -> None:

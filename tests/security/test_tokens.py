@@ -207,7 +207,16 @@ async def test_known_keys_go_on_working_while_the_issuer_is_down(issuer: Issuer,
 
 
 async def test_without_any_keys_nobody_is_refused_for_it(issuer: Issuer, tokens: Tokens, clock: Clock) -> None:
-    for document in (b"<html>", {"keys": []}, {"no": 1}, b"x" * (MAX_BYTES + 1)):
+    for document in (
+        b"<html>",
+        [],
+        {"keys": []},
+        {"keys": 5},
+        {"keys": [5]},
+        {"keys": [{"kty": "RSA"}]},
+        {"no": 1},
+        b"x" * (MAX_BYTES + 1),
+    ):
         issuer.documents["/jwks"] = document
         with pytest.raises(IssuerUnavailable):
             await tokens.principal_for(issuer.token())

@@ -22,6 +22,10 @@ app.add_typer(keys_app, name="keys")
 app.add_typer(signing_app, name="signing")
 
 Url = Annotated[str, typer.Option("--url", envvar="PARLEY_URL", help="The server's address.")]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", envvar="PARLEY_TOKEN", help="API key or token, for the server at --url only."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where the database lives.")]
 DEFAULT_URL = "http://127.0.0.1:8200"
@@ -65,12 +69,16 @@ def send(
     task: Annotated[str | None, typer.Option(help="Answer this task instead of starting one.")] = None,
     stream: Annotated[bool, typer.Option(help="Show what happens as it happens.")] = True,
     url: Url = DEFAULT_URL,
+    token: Token = None,
     json: AsJson = False,
 ) -> None:
     """Ask an agent."""
     from parley.cli.talk import run_send
 
-    raise typer.Exit(run_send(_address(agent, url), text, task=task, stream=stream, as_json=json))
+    address = _address(agent, url)
+    raise typer.Exit(
+        run_send(address, text, task=task, stream=stream, as_json=json, token=_token_for(address, url, token))
+    )
 
 
 @app.command()
@@ -81,12 +89,14 @@ def tail(
         str | None, typer.Option(help="The agent's slug or address, when the server is not Parley.")
     ] = None,
     url: Url = DEFAULT_URL,
+    token: Token = None,
     json: AsJson = False,
 ) -> None:
     """Follow a task until it ends, through broken connections and restarts."""
     from parley.cli.talk import run_tail
 
-    raise typer.Exit(run_tail(_address(agent, url) if agent else url + "/", run, after, as_json=json))
+    address = _address(agent, url) if agent else url.rstrip("/") + "/"
+    raise typer.Exit(run_tail(address, run, after, as_json=json, token=_token_for(address, url, token)))
 
 
 @app.command()
@@ -172,6 +182,11 @@ def signing_list(data_dir: DataDir = None, json: AsJson = False) -> None:
 
 def _address(agent: str, url: str) -> str:
     return agent if "://" in agent else f"{url.rstrip('/')}/agents/{agent}"
+
+
+def _token_for(address: str, url: str, token: str | None) -> str | None:
+    """A token is for its own server: other addresses never see it."""
+    return token if address.startswith(url.rstrip("/") + "/") else None
 
 
 def main() -> None:

@@ -1,20 +1,14 @@
 """Who asks: decided once per request, before any face sees it. Faces find the answer in `scope["principal"]`."""
 
-from typing import Literal
-
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from parley.core.access import LOCAL, Principal
 from parley.errors import ParleyError, Unauthenticated
 from parley.faces.http import Headers, answer
 from parley.faces.local import is_local
 from parley.faces.refusals import refuse
-from parley.security.credentials import Credentials, bearer
+from parley.security.credentials import Gate
 from parley.telemetry import tell
 
-Auth = Literal["local", "required", "none"]
-
-ANONYMOUS = Principal("guest", "anonymous")
 _OPEN = frozenset({"/healthz", "/readyz"})
 _WANTED = frozenset({b"host", b"origin", b"authorization", b"x-api-key", b"access-control-request-method"})
 _FOREIGN = {"code": "foreign_origin", "message": "This server answers only requests from its own machine."}
@@ -23,41 +17,34 @@ Seen = dict[bytes, bytes]
 
 
 class Identified:
-    """`local`: this machine needs no credentials. `required`: everybody does. `none`: nobody is asked."""
+    """Lets a request pass with its principal, or refuses it."""
 
-    def __init__(
-        self, app: ASGIApp, auth: Auth, credentials: Credentials, origins: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, app: ASGIApp, gate: Gate, origins: frozenset[str] = frozenset()) -> None:
         self._app = app
-        self._auth = auth
-        self._credentials = credentials
+        self._gate = gate
+        self._local = gate.auth == "local"
         self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         seen: Seen = {name: value for name, value in scope["headers"] if name in _WANTED}
-        if self._auth == "local" and not is_local(seen.get(b"host", b""), seen.get(b"origin"), self._origins):
+        if self._local and not is_local(seen.get(b"host", b""), seen.get(b"origin"), self._origins):
             return await answer(send, 403, {"error": _FOREIGN})
         try:
-            scope["principal"] = await self._principal(scope, seen)
+            principal = await self._gate.principal(_text(seen, b"authorization"), _text(seen, b"x-api-key"))
+            if principal is None and not _is_open(scope, seen):
+                raise Unauthenticated("This server needs credentials: Authorization: Bearer, or X-API-Key.")
         except ParleyError as error:
             tell("auth.refused", code=error.code)
             return await refuse(send, error, _challenge(error, seen))
+        scope["principal"] = principal
         return await self._app(scope, receive, send)
 
-    async def _principal(self, scope: Scope, seen: Seen) -> Principal | None:
-        if self._auth == "none":
-            return ANONYMOUS
-        if b"x-api-key" in seen:
-            return await self._credentials.principal_for(seen[b"x-api-key"].decode("latin-1").strip())
-        if b"authorization" in seen:
-            return await self._credentials.principal_for(bearer(seen[b"authorization"].decode("latin-1").strip()))
-        if self._auth == "local":
-            return LOCAL
-        if not _is_open(scope, seen):
-            raise Unauthenticated("This server needs credentials: Authorization: Bearer, or X-API-Key.")
-        return None
+
+def _text(seen: Seen, name: bytes) -> str | None:
+    value = seen.get(name)
+    return None if value is None else value.decode("latin-1")
 
 
 def _is_open(scope: Scope, seen: Seen) -> bool:
