@@ -269,8 +269,24 @@ async def test_a_replica_takes_up_a_key_that_another_made(secrets: Secrets, time
     assert await b.current() == new
 
 
-async def test_without_the_right_key_file_nothing_is_signed(secrets: Secrets, times: Times, tmp_path: Path) -> None:
+async def test_replicas_with_key_files_of_their_own_sign_with_keys_of_their_own(
+    secrets: Secrets, times: Times, tmp_path: Path
+) -> None:
     records = MemoryRecords()
-    await signing(records, secrets, times).current()
-    with pytest.raises(ConfigurationError, match="cannot be read"):
-        await signing(records, Secrets(tmp_path / "missing.key"), times).sign(b"x")
+    a, b = signing(records, secrets, times), signing(records, Secrets(tmp_path / "other.key"), times)
+    for _ in range(3):
+        jwks = [await keys.jwks() for keys in (a, b, a)][-1]
+        for keys in (a, b):
+            assert verify_card(await keys.sign_card(CARD), jwks)
+        assert len([key for key in await a.list() if key.retired_at is None]) == 2
+        times.pass_(days=1)
+        await a.rotate()
+        times.pass_(seconds=MINUTE_AND_A_BIT)
+        await b.current()
+
+
+async def test_a_damaged_key_file_is_said_and_not_replaced(times: Times, tmp_path: Path) -> None:
+    (tmp_path / "secret.key").write_text("damaged")
+    with pytest.raises(ConfigurationError, match="must hold"):
+        await signing(MemoryRecords(), Secrets(tmp_path / "secret.key"), times).current()
+    assert (tmp_path / "secret.key").read_text() == "damaged"

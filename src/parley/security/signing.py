@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
 from parley.engine.ports import Record, Records
+from parley.errors import ConfigurationError
 from parley.security.cards import Card, readings
 from parley.security.secrets import Secrets
 from parley.telemetry import tell
@@ -76,8 +77,7 @@ class SigningKeys:
             return self._current
         async with self._looking:
             if self._current is None or self._ticks() >= self._look_again:
-                key = _newest(await self.list())
-                self._current = await self.rotate() if key is None or self._too_old(key) else self._use(key)
+                self._current = await self._chosen()
             return self._current
 
     async def rotate(self) -> SigningKey:
@@ -121,6 +121,18 @@ class SigningKeys:
         signatures = [{"protected": protected, "signature": signature} for protected, signature in signed]
         return {**card, "signatures": signatures}
 
+    async def _chosen(self) -> SigningKey:
+        """The newest that this process can decrypt; replicas that do not share their key file have one each."""
+        live = [key for key in await self.list() if key.retired_at is None]
+        mine = next((key for key in live if self._readable(key)), None)
+        if mine is not None and not self._too_old(mine):
+            return self._use(mine)
+        if mine is not None or not live:
+            return await self.rotate()
+        tell("signing.key_unreadable", kid=live[0].kid)
+        await self._put(key := self._made())
+        return self._use(key)
+
     def _made(self) -> SigningKey:
         pair = ECKey.generate_key("P-256")
         kid = pair.thumbprint()
@@ -139,14 +151,17 @@ class SigningKeys:
     def _too_old(self, key: SigningKey) -> bool:
         return self._rotate_ms is not None and self._clock() - key.created_at >= self._rotate_ms
 
+    def _readable(self, key: SigningKey) -> bool:
+        try:
+            self._private_part(key)
+        except ConfigurationError:
+            return False
+        return True
+
     def _private_part(self, key: SigningKey) -> ECKey:
         if self._private is None or self._private[0] != key.kid:
             self._private = (key.kid, ECKey.import_key(msgspec.json.decode(self._secrets.decrypt(key.private))))
         return self._private[1]
-
-
-def _newest(keys: list[SigningKey]) -> SigningKey | None:
-    return next((key for key in keys if key.retired_at is None), None)
 
 
 def _es256(key: ECKey, signed: bytes) -> bytes:

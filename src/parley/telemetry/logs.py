@@ -12,7 +12,8 @@ _WARNINGS = frozenset(
     {
         "agent.raised", "append.deadlock", "append.failed", "auth.none", "dispatch.failed", "http.crashed",
         "issuer.unavailable", "key.use_not_noted", "loop.broken", "loop.failed", "replica.buried", "replica.died",
-        "secrets.readable_by_others", "signals.lost", "stream.broken", "turn.broken", "turn.stuck",
+        "secrets.readable_by_others", "signals.lost", "signing.key_unreadable", "stream.broken", "turn.broken",
+        "turn.stuck",
     }
 )  # fmt: skip
 _QUIET = frozenset({"turn.not_needed", "turn.ended", "append.conflict", "auth.refused"})
