@@ -30,6 +30,8 @@ class Configuration(Struct, frozen=True):
     """For `parley conformance`."""
     category: str = ""
     """For the kit of 0.3, which is run by parts."""
+    only: str = ""
+    """Run only the tests of this name."""
 
 
 class Kit(Struct, frozen=True):
@@ -46,7 +48,7 @@ def found_at(directory: Path) -> Kit:
             Configuration("without push", ("--no-push",)),
             Configuration("without streaming", ("--no-streaming",)),
             Configuration("without extended card", ("--no-extended-card",)),
-            Configuration("required extension", ("--required-extension",)),
+            Configuration("required extension", ("--required-extension",), only="required_extension"),
         )
         return Kit("1.0-dev", configurations, lambda one: _run_1_0(directory, one))
     if (directory / "run_tck.py").is_file():
@@ -82,6 +84,7 @@ def _run_1_0(directory: Path, configuration: Configuration) -> list[Row]:
     with _serving(configuration.arguments) as url:
         _kit(
             directory, "--sut-host", url, "--transport", "jsonrpc,http_json", "--", "--webhook-host", "127.0.0.1",
+            *(("-k", configuration.only) if configuration.only else ()),
         )  # fmt: skip
     cases = ElementTree.parse(directory / "reports" / "junitreport.xml").iter("testcase")
     results: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))

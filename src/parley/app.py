@@ -5,13 +5,14 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
-from parley.errors import ParleyError
+from parley.errors import ConfigurationError, ParleyError
 from parley.faces.a2a.address import Addresses
 from parley.faces.a2a.card import Access, Cards
 from parley.faces.a2a.discovery import Discovery
@@ -19,11 +20,15 @@ from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.rest import Rest
 from parley.faces.a2a.webhooks import Webhooks
+from parley.faces.admin import Admin
 from parley.faces.http import Endpoint, Shielded, answer
-from parley.faces.local import LocalOnly
-from parley.security.secrets import FILE as SECRET_FILE
+from parley.faces.identity import Identified
+from parley.security.credentials import Credentials, Gate
+from parley.security.keys import ApiKeys
+from parley.security.secrets import FILE as SECRETS_FILE
 from parley.security.secrets import Secrets
 from parley.security.signing import SigningKeys
+from parley.security.tokens import Tokens
 from parley.settings import Settings, postgres_url
 from parley.stores.blobs import open_blobs
 from parley.stores.cluster import PostgresCluster
@@ -33,8 +38,12 @@ from parley.stores.records import MemoryRecords, PostgresRecords, SqliteRecords
 from parley.stores.signals import NoSignals, PostgresSignals
 from parley.stores.solo import Solo
 from parley.stores.sqlite import FILE, SqliteStore
+from parley.telemetry import tell
 
 _DAY_MS = 24 * 3600 * 1000
+CORS_HEADERS = [
+    "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
+]  # fmt: skip
 SWITCH_INTERVAL_S = 0.0005
 """The writer thread needs the interpreter back quickly between two statements; five milliseconds stall a commit."""
 
@@ -81,30 +90,88 @@ async def _open_store(settings: Settings) -> tuple[LogStore, Cluster, Signals]:
 
 
 @asynccontextmanager
-async def open_faces(exchange: Exchange, settings: Settings, base_url: str) -> AsyncGenerator[ASGIApp, None]:
-    """Every face on its path, and what they need beside the exchange."""
-    records = await open_records(settings)
-    secrets = Secrets(settings.secret_key_file or settings.data_dir / SECRET_FILE)
-    signing = SigningKeys(records, secrets, jku=f"{base_url}/.well-known/jwks.json")
-    webhooks = Webhooks(exchange)
-    push = Push(
-        records, secrets, exchange.follow, exchange.commands.state, webhooks, lambda: exchange.membership.leads
-    )  # fmt: skip
-    push.start()
+async def open_records(settings: Settings) -> AsyncGenerator[Records, None]:
+    """Keys and configurations, where the log is; connections of their own, so that nobody waits behind the writer."""
+    if settings.store == "postgres":
+        pool = await open_pool(postgres_url(settings), most=2)
+        try:
+            yield PostgresRecords(pool)
+        finally:
+            await pool.close()
+        return
+    records = MemoryRecords() if settings.store == "memory" else SqliteRecords(settings.data_dir / FILE)
     try:
-        yield _asgi(exchange, settings, base_url, signing, push)
+        yield records
     finally:
-        await push.close()
-        await webhooks.close()
         await records.close()
 
 
-def _asgi(exchange: Exchange, settings: Settings, base_url: str, signing: SigningKeys, push: Push) -> ASGIApp:
+def open_secrets(settings: Settings) -> Secrets:
+    return Secrets(settings.secret_key_file or settings.data_dir / SECRETS_FILE)
+
+
+def signing_keys(settings: Settings, records: Records, base_url: str | None = None) -> SigningKeys:
+    return SigningKeys(
+        records,
+        open_secrets(settings),
+        jku=base_url and f"{base_url}/.well-known/jwks.json",
+        rotate_days=settings.signing_rotate_days or None,
+        keep_days=settings.signing_keep_days,
+    )
+
+
+def gate(settings: Settings, records: Records) -> Gate:
+    """Who may pass, on every transport."""
+    tokens: Tokens | None = None
+    if settings.oidc_issuer is not None:
+        if settings.oidc_audience is None:
+            raise ConfigurationError("The setting oidc_issuer needs oidc_audience.", field="oidc_audience")
+        tokens = Tokens(settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url)
+    if settings.auth == "none":
+        tell("auth.none", warning="Everybody who can reach this server may use it.")
+    return Gate(settings.auth, Credentials(ApiKeys(records), tokens))
+
+
+def _identified(app: ASGIApp, settings: Settings, gate: Gate) -> ASGIApp:
+    """Nobody reaches a face unidentified; a page of an allowed origin may ask."""
+    origins = frozenset(settings.cors_origins)
+    if settings.auth == "local" and "*" in origins:
+        raise ConfigurationError("With auth = local any page could ask: name the cors_origins.", field="cors_origins")
+    app = Identified(app, gate, origins)
+    if not origins:
+        return app
+    return CORSMiddleware(
+        app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "DELETE"],
+        allow_headers=CORS_HEADERS, expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "WWW-Authenticate"],
+    )  # fmt: skip
+
+
+@asynccontextmanager
+async def open_faces(exchange: Exchange, settings: Settings, base_url: str) -> AsyncGenerator[ASGIApp, None]:
+    """Every face on its path, and what they need beside the exchange."""
+    async with open_records(settings) as records:
+        webhooks = Webhooks(exchange)
+        push = Push(
+            records, open_secrets(settings), exchange.follow, exchange.commands.state, webhooks,
+            lambda: exchange.membership.leads,
+        )  # fmt: skip
+        push.start()
+        try:
+            yield _asgi(exchange, settings, base_url, records, push)
+        finally:
+            await push.close()
+            await webhooks.close()
+
+
+def _asgi(exchange: Exchange, settings: Settings, base_url: str, records: Records, push: Push) -> ASGIApp:
+    entrance = gate(settings, records)
+    signing = signing_keys(settings, records, base_url)
+    admin = Admin(exchange, entrance.credentials.keys, signing)
+    cards = Cards(base_url, _access(settings), signing.sign_card)
 
     def default() -> str | None:
         return settings.default_agent or next(iter(exchange.agents), None)
 
-    cards = Cards(base_url, Access(), signing.sign_card)
     operations = Operations(exchange, push, cards, default)
     discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")
     router = Router(
@@ -113,19 +180,20 @@ def _asgi(exchange: Exchange, settings: Settings, base_url: str, signing: Signin
             Route("/", Endpoint(discovery.index), methods=["GET"]),
             Route("/healthz", Endpoint(_health), methods=["GET"]),
             Route("/readyz", Endpoint(_Ready(exchange)), methods=["GET"]),
+            *admin.routes(),
         ],
         redirect_slashes=False,
         default=_not_found,
     )
     rpc = JsonRpc(operations, settings.max_body_bytes)
     rest = Rest(operations, settings.max_body_bytes)
-    return Shielded(LocalOnly(Addresses(exchange, rpc, rest, discovery, router)))
+    return Shielded(_identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance))
 
 
-async def open_records(settings: Settings) -> Records:
-    if settings.store == "postgres":
-        return PostgresRecords(await open_pool(postgres_url(settings)))
-    return MemoryRecords() if settings.store == "memory" else SqliteRecords(settings.data_dir / FILE)
+def _access(settings: Settings) -> Access:
+    issuer = settings.oidc_issuer
+    discovery = issuer and f"{issuer.rstrip('/')}/.well-known/openid-configuration"
+    return Access(settings.auth == "required", discovery)
 
 
 async def _health(scope: Scope, receive: Receive, send: Send) -> None:

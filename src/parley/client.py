@@ -29,6 +29,12 @@ class _Reply(msgspec.Struct):
     error: Json | None = None
 
 
+class _Refusal(msgspec.Struct):
+    """What a server says before it speaks JSON-RPC, for want of credentials say."""
+
+    error: Json
+
+
 class RemoteError(ParleyError):
     """The server refused; `rpc` is its JSON-RPC code."""
 
@@ -36,8 +42,9 @@ class RemoteError(ParleyError):
 
     def __init__(self, error: Json) -> None:
         super().__init__(str(error.get("message", "The server refused.")))
-        self.rpc = int(error.get("code", 0))
-        self.data: list[Json] = error.get("data") or []
+        code = error.get("code")
+        self.rpc = code if isinstance(code, int) else 0
+        self.data: list[Json] = error.get("data") or error.get("details") or []
 
     @property
     def reason(self) -> str:
@@ -49,11 +56,17 @@ class Unreachable(ParleyError):
 
 
 class Client:
-    """Speaks to one agent's address (or to the root of a Parley server, for any of its tasks)."""
+    """Speaks to one agent's address (or to the root of a Parley server, for any of its tasks).
 
-    def __init__(self, url: str, *, timeout_s: float = 60.0, http: httpx2.AsyncClient | None = None) -> None:
+    `token` is an API key or an issuer's token; a client of one's own (`http`) brings its own credentials.
+    """
+
+    def __init__(
+        self, url: str, *, token: str | None = None, timeout_s: float = 60.0, http: httpx2.AsyncClient | None = None
+    ) -> None:
         self._url = url
-        self._http = http or httpx2.AsyncClient(timeout=httpx2.Timeout(timeout_s, connect=5.0))
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = http or httpx2.AsyncClient(timeout=httpx2.Timeout(timeout_s, connect=5.0), headers=headers)
 
     async def __aenter__(self) -> "Client":
         return self
@@ -164,10 +177,16 @@ def _result(reply: httpx2.Response) -> Any:
     try:
         body = msgspec.json.decode(reply.content, type=_Reply)
     except msgspec.MsgspecError:
-        raise Unreachable(f"{reply.url} answered {reply.status_code}, and not in JSON-RPC.") from None
+        raise _refused(reply) from None
     if body.error is not None:
         raise RemoteError(body.error)
     return body.result
+
+
+def _refused(reply: httpx2.Response) -> ParleyError:
+    with suppress(msgspec.MsgspecError):
+        return RemoteError(msgspec.json.decode(reply.content, type=_Refusal).error)
+    return Unreachable(f"{reply.url} answered {reply.status_code}, and not in JSON-RPC.")
 
 
 def _state(task: Json) -> str:

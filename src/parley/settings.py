@@ -29,6 +29,20 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8200, ge=0, le=65535, description="Port for HTTP; 0 takes a free one.")
     public_url: str | None = Field(None, description="The address that cards and links show, if it differs.")
+    auth: Literal["local", "required", "none"] = Field(
+        "local", description="Who needs credentials: everybody but this machine, everybody, or nobody at all."
+    )
+    cors_origins: list[str] = Field([], description="Web pages of these origins may ask too.")
+    oidc_issuer: str | None = Field(None, description="OpenID Connect issuer whose tokens are accepted.")
+    oidc_audience: str | None = Field(None, description="The audience that those tokens must name.")
+    oidc_jwks_url: str | None = Field(
+        None, description="The issuer's keys, when its discovery document is not to be used."
+    )
+    secret_key_file: Path | None = Field(None, description="Keys that encrypt stored secrets, one per line.")
+    signing_rotate_days: float | None = Field(
+        90, ge=0, description="Replace the key that signs cards after so long; 0 for never."
+    )
+    signing_keep_days: float = Field(30, gt=0, description="How long a replaced key stays published.")
     data_dir: Path = Field(Path(".parley"), description="Where the database, the blobs and the keys live.")
     store: Literal["sqlite", "postgres", "memory"] = Field(
         "sqlite", description="Where logs are kept; memory forgets at exit."
@@ -46,7 +60,6 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(10 * 1024 * 1024, gt=0, description="Largest request.")
     max_payload_bytes: int = Field(1024 * 1024, gt=0, description="Largest event in a log.")
     cancel_grace_s: float = Field(5.0, ge=0, description="How long an agent may take to stop when canceled.")
-    secret_key_file: Path | None = Field(None, description="The keys that encrypt secrets; made if it is missing.")
     cards: Literal["both", "1.0"] = Field(
         "both", description="Whose fields cards carry for clients that do not say which version of A2A they speak."
     )

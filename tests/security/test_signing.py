@@ -1,5 +1,6 @@
 """Our signatures, and what others make of them."""
 
+import asyncio
 import copy
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from parley.errors import ConfigurationError, Invalid
 from parley.security.cards import Verified, canonical, canonical_1_0, verify_card
 from parley.security.secrets import Secrets
 from parley.security.signing import SigningKeys
-from parley.stores.records import MemoryRecords
+from parley.stores.records import MemoryRecords, SqliteRecords
 
 DAY = 24 * 3600 * 1000
 MINUTE_AND_A_BIT = 61.0
@@ -205,6 +206,14 @@ async def test_a_key_is_made_once_and_found_again(secrets: Secrets, times: Times
     assert "d" not in shown[0]
 
 
+async def test_first_requests_share_one_key(tmp_path: Path, times: Times, secrets: Secrets) -> None:
+    records = SqliteRecords(tmp_path / "parley.db")
+    keys = signing(records, secrets, times)
+    await asyncio.gather(*(keys.sign_card(CARD) for _ in range(10)), *(keys.jwks() for _ in range(10)))
+    assert len(await keys.list()) == 1
+    await records.close()
+
+
 async def test_a_retired_key_stays_published_until_nobody_needs_it(secrets: Secrets, times: Times) -> None:
     keys = signing(MemoryRecords(), secrets, times, rotate_days=None, keep_days=30)
     old = await keys.current()
@@ -243,6 +252,12 @@ async def test_replicas_that_start_together_publish_what_both_sign_with(secrets:
     assert (await a.current()).kid == (await b.current()).kid
 
 
+async def test_replicas_sign_the_same_card_alike(secrets: Secrets, times: Times) -> None:
+    records = MemoryRecords()
+    a, b = signing(records, secrets, times), signing(records, secrets, times)
+    assert await a.sign_card(CARD) == await b.sign_card(CARD)
+
+
 async def test_a_replica_takes_up_a_key_that_another_made(secrets: Secrets, times: Times) -> None:
     records = MemoryRecords()
     a, b = signing(records, secrets, times), signing(records, secrets, times)
@@ -254,8 +269,24 @@ async def test_a_replica_takes_up_a_key_that_another_made(secrets: Secrets, time
     assert await b.current() == new
 
 
-async def test_without_the_right_key_file_nothing_is_signed(secrets: Secrets, times: Times, tmp_path: Path) -> None:
+async def test_replicas_with_key_files_of_their_own_sign_with_keys_of_their_own(
+    secrets: Secrets, times: Times, tmp_path: Path
+) -> None:
     records = MemoryRecords()
-    await signing(records, secrets, times).current()
-    with pytest.raises(ConfigurationError, match="cannot be read"):
-        await signing(records, Secrets(tmp_path / "missing.key"), times).sign(b"x")
+    a, b = signing(records, secrets, times), signing(records, Secrets(tmp_path / "other.key"), times)
+    for _ in range(3):
+        jwks = [await keys.jwks() for keys in (a, b, a)][-1]
+        for keys in (a, b):
+            assert verify_card(await keys.sign_card(CARD), jwks)
+        assert len([key for key in await a.list() if key.retired_at is None]) == 2
+        times.pass_(days=1)
+        await a.rotate()
+        times.pass_(seconds=MINUTE_AND_A_BIT)
+        await b.current()
+
+
+async def test_a_damaged_key_file_is_said_and_not_replaced(times: Times, tmp_path: Path) -> None:
+    (tmp_path / "secret.key").write_text("damaged")
+    with pytest.raises(ConfigurationError, match="must hold"):
+        await signing(MemoryRecords(), Secrets(tmp_path / "secret.key"), times).current()
+    assert (tmp_path / "secret.key").read_text() == "damaged"

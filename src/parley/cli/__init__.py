@@ -16,7 +16,16 @@ app = typer.Typer(
     add_completion=False,
 )
 
+keys_app = typer.Typer(help="API keys, in the database itself: works while a server runs.", no_args_is_help=True)
+signing_app = typer.Typer(help="The keys that sign agent cards.", no_args_is_help=True)
+app.add_typer(keys_app, name="keys")
+app.add_typer(signing_app, name="signing")
+
 Url = Annotated[str, typer.Option("--url", envvar="PARLEY_URL", help="The server's address.")]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", envvar="PARLEY_TOKEN", help="API key or token, for the server at --url only."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where the database lives.")]
 _WHAT_TO_SERVE = "YAML definitions or folders of them, Python files or modules; the folder agents/ if left out."
@@ -86,12 +95,16 @@ def send(
     task: Annotated[str | None, typer.Option(help="Answer this task instead of starting one.")] = None,
     stream: Annotated[bool, typer.Option(help="Show what happens as it happens.")] = True,
     url: Url = DEFAULT_URL,
+    token: Token = None,
     json: AsJson = False,
 ) -> None:
     """Ask an agent."""
     from parley.cli.talk import run_send
 
-    raise typer.Exit(run_send(_address(agent, url), text, task=task, stream=stream, as_json=json))
+    address = _address(agent, url)
+    raise typer.Exit(
+        run_send(address, text, task=task, stream=stream, as_json=json, token=_token_for(address, url, token))
+    )
 
 
 @app.command()
@@ -102,12 +115,14 @@ def tail(
         str | None, typer.Option(help="The agent's slug or address, when the server is not Parley.")
     ] = None,
     url: Url = DEFAULT_URL,
+    token: Token = None,
     json: AsJson = False,
 ) -> None:
     """Follow a task until it ends, through broken connections and restarts."""
     from parley.cli.talk import run_tail
 
-    raise typer.Exit(run_tail(_address(agent, url) if agent else url + "/", run, after, as_json=json))
+    address = _address(agent, url) if agent else url.rstrip("/") + "/"
+    raise typer.Exit(run_tail(address, run, after, as_json=json, token=_token_for(address, url, token)))
 
 
 @app.command()
@@ -163,8 +178,62 @@ def list_agents(paths: Paths = None, json: AsJson = False) -> None:
     raise typer.Exit(run_list(paths, as_json=json))
 
 
+@keys_app.command("create")
+def keys_create(
+    name: Annotated[str, typer.Argument(help="What the key's work is known by; unique.")],
+    scope: Annotated[list[str] | None, typer.Option(help="read, send or admin; read and send if left out.")] = None,
+    agent: Annotated[list[str] | None, typer.Option(help="Only this agent; may be repeated.")] = None,
+    expires_days: Annotated[float | None, typer.Option(help="Refuse it after so many days.")] = None,
+    data_dir: DataDir = None,
+    json: AsJson = False,
+) -> None:
+    """Make an API key. Its token is printed once."""
+    from parley.cli.keys import run_create
+
+    run_create(name, scope, agent, expires_days, data_dir, as_json=json)
+
+
+@keys_app.command("list")
+def keys_list(data_dir: DataDir = None, json: AsJson = False) -> None:
+    """Show all API keys, and when each was used last."""
+    from parley.cli.keys import run_list
+
+    run_list(data_dir, as_json=json)
+
+
+@keys_app.command("revoke")
+def keys_revoke(
+    key: Annotated[str, typer.Argument(help="The key's id or name.")], data_dir: DataDir = None, json: AsJson = False
+) -> None:
+    """Refuse an API key from now on; running servers know within two seconds."""
+    from parley.cli.keys import run_revoke
+
+    run_revoke(key, data_dir, as_json=json)
+
+
+@signing_app.command("rotate")
+def signing_rotate(data_dir: DataDir = None, json: AsJson = False) -> None:
+    """Sign with a new key; the old one stays published for a while."""
+    from parley.cli.keys import run_rotate
+
+    run_rotate(data_dir, as_json=json)
+
+
+@signing_app.command("list")
+def signing_list(data_dir: DataDir = None, json: AsJson = False) -> None:
+    """Show the signing keys, newest first."""
+    from parley.cli.keys import run_signing_list
+
+    run_signing_list(data_dir, as_json=json)
+
+
 def _address(agent: str, url: str) -> str:
     return agent if "://" in agent else f"{url.rstrip('/')}/agents/{agent}"
+
+
+def _token_for(address: str, url: str, token: str | None) -> str | None:
+    """A token is for its own server: other addresses never see it."""
+    return token if address.startswith(url.rstrip("/") + "/") else None
 
 
 def main() -> None:

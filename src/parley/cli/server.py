@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import uvicorn
@@ -46,20 +46,20 @@ def _report_to_opentelemetry() -> None:
 
 
 async def _serve(settings: Settings, definitions: Definitions) -> None:
-    async with (
-        open_exchange(settings, definitions.drivers) as exchange,
-        following(definitions, exchange) if settings.reload else nullcontext(),
-    ):
-        listener = _bind(settings.host, settings.port)
-        base_url = settings.public_url or _url(listener)
-        async with open_faces(exchange, settings, base_url.rstrip("/")) as app:
-            config = uvicorn.Config(
-                app,
-                loop="none", http="httptools", ws="none", lifespan="off", log_level="warning", access_log=False,
-                timeout_graceful_shutdown=STOP_WAIT_S, server_header=False, proxy_headers=False,
-            )  # fmt: skip
-            server = _Server(config, lambda: _announce(base_url, list(exchange.agents)))
-            await server.serve(sockets=[listener])
+    check_binding(settings)
+    async with AsyncExitStack() as stack:
+        exchange = await stack.enter_async_context(open_exchange(settings, definitions.drivers))
+        if settings.reload:
+            await stack.enter_async_context(following(definitions, exchange))
+        listener = stack.enter_context(_bind(settings.host, settings.port))
+        base_url = (settings.public_url or _url(listener)).rstrip("/")
+        config = uvicorn.Config(
+            await stack.enter_async_context(open_faces(exchange, settings, base_url)),
+            loop="none", http="httptools", ws="none", lifespan="off", log_level="warning", access_log=False,
+            timeout_graceful_shutdown=STOP_WAIT_S, server_header=False, proxy_headers=False,
+        )  # fmt: skip
+        server = _Server(config, lambda: _announce(base_url, list(exchange.agents)))
+        await server.serve(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
@@ -81,9 +81,17 @@ class _Server(uvicorn.Server):
         yield
 
 
+def check_binding(settings: Settings) -> None:
+    """A server that others can reach asks for credentials, or says in so many words that it does not."""
+    if settings.auth == "local" and settings.host not in _LOOPBACK:
+        raise ConfigurationError(
+            f"Without authentication Parley listens only on this machine, not on {settings.host}. "
+            "Set auth to required, or to none if really everybody may use it.",
+            field="auth",
+        )
+
+
 def _bind(host: str, port: int) -> socket.socket:
-    if host not in _LOOPBACK:
-        raise ConfigurationError(f"Without authentication Parley listens only on this machine, not on {host}.")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family, backlog=2048)

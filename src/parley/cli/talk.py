@@ -18,17 +18,19 @@ _COLOURS = {
 }
 
 
-def run_send(address: str, text: str, *, task: str | None, stream: bool, as_json: bool) -> int:
-    return asyncio.run(_send(address, text, task, stream, as_json))
+def run_send(
+    address: str, text: str, *, task: str | None, stream: bool, as_json: bool, token: str | None = None
+) -> int:
+    return asyncio.run(_send(Client(address, token=token), address, text, task, stream, as_json))
 
 
-def run_tail(address: str, task: str, after: int | None, *, as_json: bool) -> int:
-    return asyncio.run(_tail(address, task, after, as_json))
+def run_tail(address: str, task: str, after: int | None, *, as_json: bool, token: str | None = None) -> int:
+    return asyncio.run(_tail(Client(address, token=token), address, task, after, as_json))
 
 
-async def _send(address: str, text: str, task: str | None, stream: bool, as_json: bool) -> int:
+async def _send(client: Client, address: str, text: str, task: str | None, stream: bool, as_json: bool) -> int:
     printer = _Printer(as_json)
-    async with Client(address) as client:
+    async with client:
         if stream:
             async for result in client.stream(text, task=task):
                 printer.show(result)
@@ -37,9 +39,9 @@ async def _send(address: str, text: str, task: str | None, stream: bool, as_json
     return printer.finish(address)
 
 
-async def _tail(address: str, task: str, after: int | None, as_json: bool) -> int:
+async def _tail(client: Client, address: str, task: str, after: int | None, as_json: bool) -> int:
     printer = _Printer(as_json)
-    async with Client(address) as client:
+    async with client:
         async for _, result in client.tail(task, after):
             printer.show(result)
     return printer.finish(address)

@@ -1,9 +1,15 @@
 """Whoever a presented credential stands for, on every transport."""
 
-from parley.core.access import Principal
+from typing import Literal
+
+from parley.core.access import LOCAL, Principal
 from parley.errors import Unauthenticated
 from parley.security.keys import PREFIX, ApiKeys
 from parley.security.tokens import Tokens
+
+Auth = Literal["local", "required", "none"]
+
+ANONYMOUS = Principal("guest", "anonymous")
 
 
 class Credentials:
@@ -19,6 +25,24 @@ class Credentials:
         if self._tokens is None or token.count(".") != 2:
             raise Unauthenticated("The credential is neither an API key nor a token of a known issuer.")
         return await self._tokens.principal_for(token)
+
+
+class Gate:
+    """`local`: this machine needs no credentials. `required`: everybody does. `none`: nobody is asked."""
+
+    def __init__(self, auth: Auth, credentials: Credentials) -> None:
+        self.auth: Auth = auth
+        self.credentials = credentials
+
+    async def principal(self, authorization: str | None, api_key: str | None) -> Principal | None:
+        """Who asks; None for somebody who should have shown credentials. What is shown is checked, needed or not."""
+        if self.auth == "none":
+            return ANONYMOUS
+        if api_key is not None:
+            return await self.credentials.principal_for(api_key.strip())
+        if authorization is not None:
+            return await self.credentials.principal_for(bearer(authorization.strip()))
+        return LOCAL if self.auth == "local" else None
 
 
 def bearer(authorization: str) -> str:

@@ -4,18 +4,23 @@ The newest key signs. Keys that were replaced stay published for a while, so tha
 replicas that make a key at the same moment publish both.
 """
 
+import asyncio
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
-from joserfc import jws
+from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA256
 from joserfc.jwk import ECKey, KeySetSerialization
 from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
 from parley.engine.ports import Record, Records
+from parley.errors import ConfigurationError
 from parley.security.cards import Card, readings
 from parley.security.secrets import Secrets
 from parley.telemetry import tell
@@ -64,14 +69,16 @@ class SigningKeys:
         self._current: SigningKey | None = None
         self._private: tuple[str, ECKey] | None = None
         self._look_again = 0.0
+        self._looking = asyncio.Lock()
 
     async def current(self) -> SigningKey:
         """The key to sign with: made when there is none, replaced when it is too old."""
-        if self._current is None or self._ticks() >= self._look_again:
-            key = _newest(await self.list())
-            self._use(await self.rotate() if key is None or self._too_old(key) else key)
-        assert self._current is not None
-        return self._current
+        if self._current is not None and self._ticks() < self._look_again:
+            return self._current
+        async with self._looking:
+            if self._current is None or self._ticks() >= self._look_again:
+                self._current = await self._chosen()
+            return self._current
 
     async def rotate(self) -> SigningKey:
         """Make a new key, retire the others, and forget those that were retired long ago."""
@@ -83,9 +90,8 @@ class SigningKeys:
                 await self._put(replace(one, retired_at=key.created_at))
             elif one.retired_at < key.created_at - self._keep_ms:
                 await self._records.delete(_KIND, "", one.kid)
-        self._use(key)
         tell("signing.rotated", kid=key.kid)
-        return key
+        return self._use(key)
 
     async def list(self) -> "list[SigningKey]":
         """All that are kept, newest first."""
@@ -105,14 +111,27 @@ class SigningKeys:
         protected: dict[str, Any] = {"alg": ALGORITHM, "kid": key.kid, "typ": "JOSE", **(header or {})}
         if self._jku is not None:
             protected.setdefault("jku", self._jku)
-        protected_b64, _, signature_b64 = jws.serialize_compact(protected, payload, self._private_part(key)).split(".")
-        return protected_b64, signature_b64
+        protected_b64 = _b64(msgspec.json.encode(protected))
+        signature = _es256(self._private_part(key), protected_b64 + b"." + _b64(payload))
+        return protected_b64.decode(), _b64(signature).decode()
 
     async def sign_card(self, card: Card) -> Card:
         """The card with a signature for each of its readings: what 1.0 knows of it, and all of it."""
         signed = [await self.sign(payload) for payload in readings(card).values()]
         signatures = [{"protected": protected, "signature": signature} for protected, signature in signed]
         return {**card, "signatures": signatures}
+
+    async def _chosen(self) -> SigningKey:
+        """The newest that this process can decrypt; replicas that do not share their key file have one each."""
+        live = [key for key in await self.list() if key.retired_at is None]
+        mine = next((key for key in live if self._readable(key)), None)
+        if mine is not None and not self._too_old(mine):
+            return self._use(mine)
+        if mine is not None or not live:
+            return await self.rotate()
+        tell("signing.key_unreadable", kid=live[0].kid)
+        await self._put(key := self._made())
+        return self._use(key)
 
     def _made(self) -> SigningKey:
         pair = ECKey.generate_key("P-256")
@@ -124,12 +143,20 @@ class SigningKeys:
     async def _put(self, key: SigningKey) -> None:
         await self._records.put(Record(_KIND, "", key.kid, _encode(key), key.created_at))
 
-    def _use(self, key: SigningKey) -> None:
+    def _use(self, key: SigningKey) -> SigningKey:
         self._current = key
         self._look_again = self._ticks() + LOOK_AGAIN_S
+        return key
 
     def _too_old(self, key: SigningKey) -> bool:
         return self._rotate_ms is not None and self._clock() - key.created_at >= self._rotate_ms
+
+    def _readable(self, key: SigningKey) -> bool:
+        try:
+            self._private_part(key)
+        except ConfigurationError:
+            return False
+        return True
 
     def _private_part(self, key: SigningKey) -> ECKey:
         if self._private is None or self._private[0] != key.kid:
@@ -137,5 +164,13 @@ class SigningKeys:
         return self._private[1]
 
 
-def _newest(keys: list[SigningKey]) -> SigningKey | None:
-    return next((key for key in keys if key.retired_at is None), None)
+def _es256(key: ECKey, signed: bytes) -> bytes:
+    """Deterministic (RFC 6979): the same card has the same signature on every replica, so that caches can compare."""
+    assert key.private_key is not None
+    der = key.private_key.sign(signed, ECDSA(SHA256(), deterministic_signing=True))
+    r, s = decode_dss_signature(der)
+    return r.to_bytes(32, "big") + s.to_bytes(32, "big")
+
+
+def _b64(value: bytes) -> bytes:
+    return urlsafe_b64encode(value).rstrip(b"=")

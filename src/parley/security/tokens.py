@@ -33,6 +33,11 @@ MAX_BYTES = 1024 * 1024
 MAX_TOKEN = 16 * 1024
 KEEP_TOKEN_S = 60.0
 
+_FETCH_TROUBLE = (
+    OSError, ValueError, TypeError, KeyError, AttributeError, JoseError, httpx2.HTTPError, httpx2.InvalidURL,
+)  # fmt: skip
+"""Whatever an issuer may answer instead of keys."""
+
 Fetch = Callable[[str], Awaitable[bytes]]
 
 
@@ -82,7 +87,7 @@ class IssuerKeys:
                 self._keys = await self._fetched()
                 self._fresh_until = self._clock() + KEEP_KEYS_S
                 self._next_try = self._clock() + REFETCH_S
-            except (OSError, ValueError, httpx2.HTTPError, httpx2.InvalidURL, JoseError, KeyError) as error:
+            except _FETCH_TROUBLE as error:
                 self._next_try = self._clock() + (RETRY_S if self._keys is None else REFETCH_S)
                 tell("issuer.unavailable", issuer=self._issuer, reason=type(error).__name__)
 
@@ -139,7 +144,7 @@ class Tokens:
             except InvalidKeyIdError:
                 claims = self._decode(token, await self._keys.renewed(keys))
             self._claims.validate(claims)
-        except (JoseError, ValueError, TypeError, KeyError) as error:
+        except (JoseError, ValueError, TypeError, KeyError, AttributeError) as error:
             reason = error.error if isinstance(error, JoseError) else "malformed"
             raise Unauthenticated(f"The token is not valid ({reason}).") from None
         return claims

@@ -20,9 +20,9 @@ class Pool:
         self._pool = pool
 
     @staticmethod
-    async def open(url: str) -> "Pool":
+    async def open(url: str, most: int = MAX_CONNECTIONS) -> "Pool":
         try:
-            return Pool(await _asyncpg.create_pool(url, min_size=2, max_size=MAX_CONNECTIONS))
+            return Pool(await _asyncpg.create_pool(url, min_size=min(2, most), max_size=most))
         except (*TROUBLE, ValueError) as error:
             raise ConfigurationError(f"The database cannot be opened: {error}") from error
 

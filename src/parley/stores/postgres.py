@@ -13,7 +13,7 @@ from parley.core.runs import Run, State
 from parley.engine.ports import Append, Done, Head, Listing, StoredKey
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
-from parley.stores.pool import RIVALRY, Connection, Pool, Row
+from parley.stores.pool import MAX_CONNECTIONS, RIVALRY, Connection, Pool, Row
 from parley.stores.schema import Phase, migrate_postgres
 from parley.telemetry import tell
 
@@ -89,9 +89,9 @@ class _Rival(Exception):
     """A key of the batch is taken: which one is found out singly."""
 
 
-async def open_pool(url: str, phases: tuple[Phase, ...] = ("pre", "post")) -> Pool:
+async def open_pool(url: str, phases: tuple[Phase, ...] = ("pre", "post"), most: int = MAX_CONNECTIONS) -> Pool:
     """Connect, and bring the database up to date."""
-    pool = await Pool.open(url)
+    pool = await Pool.open(url, most)
     if phases:
         async with pool.acquire() as connection:
             await migrate_postgres(connection, phases)

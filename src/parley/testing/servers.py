@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import uvicorn
@@ -28,11 +28,13 @@ class Server(Struct, frozen=True):
 async def serving(directory: Path, drivers: Sequence[Driver], **settings: object) -> AsyncGenerator[Server, None]:
     """Serve some agents from a data directory until the block ends."""
     values = Settings.model_validate({"data_dir": directory, **settings})
-    async with open_exchange(values, drivers) as exchange:
-        listener = socket.create_server(("127.0.0.1", 0))
+    async with AsyncExitStack() as stack:
+        exchange = await stack.enter_async_context(open_exchange(values, drivers))
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        async with open_faces(exchange, values, url) as app, _listening(app, listener):
-            yield Server(url, exchange)
+        app = await stack.enter_async_context(open_faces(exchange, values, url))
+        await stack.enter_async_context(_listening(app, listener))
+        yield Server(url, exchange)
 
 
 @asynccontextmanager

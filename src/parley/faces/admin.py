@@ -1,0 +1,141 @@
+"""Looking after a server over HTTP: API keys, signing keys, agents; and the public keys for everybody."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from parley.clock import iso, now_ms
+from parley.core.access import USER_SCOPES, Principal, demand
+from parley.core.access import Scope as Right
+from parley.core.agents import Agent
+from parley.engine.exchange import Exchange
+from parley.errors import Invalid, InvalidJson, ParleyError, Unauthenticated
+from parley.faces.http import Endpoint, Headers, answer, check_text, read_body
+from parley.faces.refusals import refuse
+from parley.security.keys import ApiKey, ApiKeys
+from parley.security.signing import SigningKeys
+
+MAX_BODY = 64 * 1024
+DAY_MS = 24 * 3600 * 1000
+
+T = TypeVar("T")
+Reply = tuple[int, object]
+Action = Callable[[Scope, Receive], Awaitable[Reply]]
+
+_PRIVATE: Headers = [(b"cache-control", b"no-store")]
+_PUBLIC: Headers = [(b"cache-control", b"public, max-age=300")]
+
+
+class NewKey(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    name: str
+    scopes: list[str] | UnsetType = UNSET
+    agents: list[str] = []
+    expires_days: float | None = None
+
+
+class Admin:
+    def __init__(self, exchange: Exchange, keys: ApiKeys, signing: SigningKeys) -> None:
+        self._exchange = exchange
+        self._keys = keys
+        self._signing = signing
+
+    def routes(self) -> list[Route]:
+        return [
+            _route("GET", "/admin/whoami", self.whoami),
+            _route("GET", "/admin/keys", self.keys, "admin"),
+            _route("POST", "/admin/keys", self.create_key, "admin"),
+            _route("DELETE", "/admin/keys/{id}", self.revoke_key, "admin"),
+            _route("POST", "/admin/signing/rotate", self.rotate, "admin"),
+            _route("GET", "/admin/agents", self.agents, "admin"),
+            Route("/.well-known/jwks.json", Endpoint(self.jwks), methods=["GET"]),
+        ]
+
+    async def whoami(self, scope: Scope, receive: Receive) -> Reply:
+        principal: Principal = scope["principal"]
+        return 200, {
+            "principal": str(principal), "kind": principal.kind, "name": principal.name,
+            "scopes": sorted(principal.scopes), "agents": sorted(principal.agents),
+        }  # fmt: skip
+
+    async def keys(self, scope: Scope, receive: Receive) -> Reply:
+        return 200, {"keys": [key_view(key) for key in await self._keys.list()]}
+
+    async def create_key(self, scope: Scope, receive: Receive) -> Reply:
+        wanted = _decoded(await read_body(receive, MAX_BODY), NewKey)
+        scopes = USER_SCOPES if wanted.scopes is UNSET else wanted.scopes
+        expires_at = expiry(wanted.expires_days, now_ms())
+        key, token = await self._keys.create(wanted.name, scopes, wanted.agents, expires_at)
+        return 201, {**key_view(key), "token": token}
+
+    async def revoke_key(self, scope: Scope, receive: Receive) -> Reply:
+        return 200, key_view(await self._keys.revoke(scope["path_params"]["id"]))
+
+    async def rotate(self, scope: Scope, receive: Receive) -> Reply:
+        key = await self._signing.rotate()
+        return 200, {"kid": key.kid, "createdAt": iso(key.created_at)}
+
+    async def agents(self, scope: Scope, receive: Receive) -> Reply:
+        return 200, {"agents": [agent_view(agent) for agent in self._exchange.agents.values()]}
+
+    async def jwks(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            published = await self._signing.jwks()
+        except ParleyError as error:
+            return await refuse(send, error)
+        return await answer(send, 200, published, _PUBLIC)
+
+
+def key_view(key: ApiKey) -> dict[str, object]:
+    """Everything about a key but what it is recognised by."""
+    return {
+        "id": key.id, "name": key.name, "scopes": sorted(key.scopes), "agents": sorted(key.agents),
+        "createdAt": iso(key.created_at),
+        "expiresAt": None if key.expires_at is None else iso(key.expires_at),
+        "lastUsedAt": None if key.last_used_at is None else iso(key.last_used_at),
+    }  # fmt: skip
+
+
+def agent_view(agent: Agent) -> dict[str, object]:
+    return {
+        "slug": agent.slug, "name": agent.name, "description": agent.description, "version": agent.version,
+        "visibility": agent.visibility, "allow": agent.allow, "model": agent.model, "tools": agent.tools,
+        "capabilities": agent.capabilities, "limits": agent.limits, "rescue": agent.rescue, "replies": agent.replies,
+    }  # fmt: skip
+
+
+def expiry(days: float | None, now: int) -> int | None:
+    if days is None:
+        return None
+    if not 0 < days <= 36_500:
+        raise Invalid("A key expires in more than 0 and at most 36500 days.", field="expiresDays")
+    return now + int(days * DAY_MS)
+
+
+def _route(method: str, path: str, action: Action, right: Right | None = None) -> Route:
+    async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            principal: Principal | None = scope["principal"]
+            if principal is None:
+                raise Unauthenticated("This needs credentials.")
+            if right is not None:
+                demand(principal, right)
+            status, content = await action(scope, receive)
+        except ParleyError as error:
+            return await refuse(send, error, _PRIVATE)
+        return await answer(send, status, content, _PRIVATE)
+
+    return Route(path, Endpoint(handle), methods=[method])
+
+
+def _decoded(body: bytes, kind: type[T]) -> T:
+    check_text(body)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise Invalid(str(error)) from None
+    except msgspec.DecodeError as error:
+        raise InvalidJson(f"The request is not JSON: {error}") from None
