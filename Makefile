@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test check format bench soak clean help
+.PHONY: run test check format bench conformance soak clean help
 
 help:                ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -32,6 +32,9 @@ format: $(STAMP)     ## put the code in shape
 
 bench: $(STAMP)      ## measure; ONLY=name runs some of it
 	$(BIN)/python -m bench $(ONLY)
+
+conformance: $(STAMP) ## run the A2A conformance kit that lies at KIT
+	$(BIN)/python -m conformance $(KIT)
 
 soak: $(STAMP)       ## kill -9 again and again: 100 times on SQLite, 50 times with two replicas
 	$(BIN)/pytest -s tests/test_crash.py --soak 100

@@ -49,3 +49,9 @@ def test_every_setting_is_described_and_documented() -> None:
 def test_a_list_of_agents_can_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARLEY_AGENTS", json.dumps(["a.py", "b.py"]))
     assert load().agents == ["a.py", "b.py"]
+
+
+def test_tables_of_agents_are_no_settings() -> None:
+    Path("parley.toml").write_text('port = 5\n[[agent]]\nslug = "a"\n[agent.limits]\nmax_queued = 1\n')
+    assert load().port == 5
+    assert "agent" not in origins(load())

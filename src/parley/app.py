@@ -9,13 +9,17 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from parley.core.agents import Agent
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
-from parley.errors import AgentNotFound, ConfigurationError, ParleyError
-from parley.faces.a2a.card import card
+from parley.engine.push import Push
+from parley.errors import ConfigurationError, ParleyError
+from parley.faces.a2a.address import Addresses
+from parley.faces.a2a.card import Access, Cards
+from parley.faces.a2a.discovery import Discovery
 from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.operations import Operations
+from parley.faces.a2a.rest import Rest
+from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.admin import Admin
 from parley.faces.http import Endpoint, Shielded, answer
 from parley.faces.identity import Identified
@@ -102,10 +106,14 @@ async def open_records(settings: Settings) -> AsyncGenerator[Records, None]:
         await records.close()
 
 
+def open_secrets(settings: Settings) -> Secrets:
+    return Secrets(settings.secret_key_file or settings.data_dir / SECRETS_FILE)
+
+
 def signing_keys(settings: Settings, records: Records, base_url: str | None = None) -> SigningKeys:
     return SigningKeys(
         records,
-        Secrets(settings.secret_key_file or settings.data_dir / SECRETS_FILE),
+        open_secrets(settings),
         jku=base_url and f"{base_url}/.well-known/jwks.json",
         rotate_days=settings.signing_rotate_days or None,
         keep_days=settings.signing_keep_days,
@@ -138,22 +146,38 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate) -> ASGIApp:
     )  # fmt: skip
 
 
-def asgi(exchange: Exchange, settings: Settings, base_url: str, records: Records | None = None) -> ASGIApp:
-    """Every face on its path. Without records given, keys are forgotten at exit."""
-    records = records or MemoryRecords()
+@asynccontextmanager
+async def open_faces(exchange: Exchange, settings: Settings, base_url: str) -> AsyncGenerator[ASGIApp, None]:
+    """Every face on its path, and what they need beside the exchange."""
+    async with open_records(settings) as records:
+        webhooks = Webhooks(exchange)
+        push = Push(
+            records, open_secrets(settings), exchange.follow, exchange.commands.state, webhooks,
+            lambda: exchange.membership.leads,
+        )  # fmt: skip
+        push.start()
+        try:
+            yield _asgi(exchange, settings, base_url, records, push)
+        finally:
+            await push.close()
+            await webhooks.close()
+
+
+def _asgi(exchange: Exchange, settings: Settings, base_url: str, records: Records, push: Push) -> ASGIApp:
     entrance = gate(settings, records)
     signing = signing_keys(settings, records, base_url)
     admin = Admin(exchange, entrance.credentials.keys, signing)
-    first = next(iter(exchange.agents), None)
-    default = settings.default_agent or first
-    rpc = JsonRpc(Operations(exchange, default), settings.max_body_bytes)
-    cards = _Cards(exchange, base_url, default, signing)
+    cards = Cards(base_url, _access(settings), signing.sign_card)
+
+    def default() -> str | None:
+        return settings.default_agent or next(iter(exchange.agents), None)
+
+    operations = Operations(exchange, push, cards, default)
+    discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")
     router = Router(
         [
-            Route("/", rpc, methods=["POST"]),
-            Route("/.well-known/agent-card.json", cards, methods=["GET"]),
-            Route("/agents/{slug}/.well-known/agent-card.json", cards, methods=["GET"]),
-            Route("/", Endpoint(cards.index), methods=["GET"]),
+            Route("/.well-known/ai-catalog.json", Endpoint(discovery.catalog), methods=["GET"]),
+            Route("/", Endpoint(discovery.index), methods=["GET"]),
             Route("/healthz", Endpoint(_health), methods=["GET"]),
             Route("/readyz", Endpoint(_Ready(exchange)), methods=["GET"]),
             *admin.routes(),
@@ -161,50 +185,15 @@ def asgi(exchange: Exchange, settings: Settings, base_url: str, records: Records
         redirect_slashes=False,
         default=_not_found,
     )
-    return Shielded(_identified(_AgentAddress(rpc, router), settings, entrance))
+    rpc = JsonRpc(operations, settings.max_body_bytes)
+    rest = Rest(operations, settings.max_body_bytes)
+    return Shielded(_identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance))
 
 
-class _AgentAddress:
-    """Finds the agent in the path without the router: no path is asked as often."""
-
-    def __init__(self, rpc: JsonRpc, router: Router) -> None:
-        self._rpc = rpc
-        self._router = router
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path: str = scope["path"]
-        if scope.get("method") == "POST" and path.startswith("/agents/"):
-            slug = path[8:].removesuffix("/")
-            if slug and "/" not in slug:
-                return await self._rpc({**scope, "path_params": {"slug": slug}}, receive, send)
-        return await self._router(scope, receive, send)
-
-
-class _Cards:
-    def __init__(self, exchange: Exchange, base_url: str, default: str | None, signing: SigningKeys) -> None:
-        self._exchange = exchange
-        self._signing = signing
-        self._base_url = base_url
-        self._default = default
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        slug = scope.get("path_params", {}).get("slug") or self._default or ""
-        try:
-            agent = self._exchange.agent(slug)
-        except AgentNotFound as error:
-            return await answer(send, 404, {"error": {"code": error.code, "message": error.message}})
-        return await answer(send, 200, await self._signing.sign_card(card(agent, self._base_url)))
-
-    async def index(self, scope: Scope, receive: Receive, send: Send) -> None:
-        agents = [self._entry(agent) for agent in self._exchange.agents.values()]
-        await answer(send, 200, {"name": "parley", "agents": agents})
-
-    def _entry(self, agent: Agent) -> dict[str, str]:
-        url = f"{self._base_url}/agents/{agent.slug}"
-        return {
-            "slug": agent.slug, "name": agent.name, "description": agent.description,
-            "url": url, "card": f"{url}/.well-known/agent-card.json",
-        }  # fmt: skip
+def _access(settings: Settings) -> Access:
+    issuer = settings.oidc_issuer
+    discovery = issuer and f"{issuer.rstrip('/')}/.well-known/openid-configuration"
+    return Access(settings.auth == "required", discovery)
 
 
 async def _health(scope: Scope, receive: Receive, send: Send) -> None:

@@ -115,6 +115,44 @@ class Unsupported(ParleyError):
     code = "unsupported"
 
 
+class PushNotSupported(Unsupported):
+    code = "push_not_supported"
+
+
+class NoExtendedCard(Unsupported):
+    """The agent says nothing more to callers with credentials than to others."""
+
+    code = "no_extended_card"
+
+
+class ExtensionRequired(Invalid):
+    """The agent can only be spoken to by clients that know one of its extensions."""
+
+    code = "extension_required"
+
+
+class ContentNotSupported(Invalid):
+    """A part's media type is none that the agent reads."""
+
+    code = "content_not_supported"
+
+
+class MediaTypeNotSupported(Invalid):
+    """The request itself is not JSON."""
+
+    code = "media_type_not_supported"
+
+
+class MethodNotAllowed(Invalid):
+    code = "method_not_allowed"
+
+
+class HookNotFound(NotFound):
+    """The task has no push notification configuration of this id."""
+
+    code = "push_config_not_found"
+
+
 class UnknownMethod(Invalid):
     code = "unknown_method"
 

@@ -20,6 +20,7 @@ from parley.errors import ConfigurationError
 
 PREFIX = "PARLEY_"
 FILE = "parley.toml"
+TABLES = "agent"
 
 
 class Settings(BaseSettings):
@@ -51,10 +52,17 @@ class Settings(BaseSettings):
     keep_days: float | None = Field(None, gt=0, description="Forget the events of runs that ended so long ago.")
     blobs: str | None = Field(None, description="Where large bytes are kept: a directory or a URL (s3://…).")
     default_agent: str | None = Field(None, description="The agent behind `/`; the first one if unset.")
-    agents: list[str] = Field([], description="Python files or modules with @agent functions.")
+    agents: list[str] = Field(
+        [],
+        description="Definitions (YAML files, or folders of them), and Python files or modules with @agent functions.",
+    )
+    reload: bool = Field(True, description="Read definitions again when their files change.")
     max_body_bytes: int = Field(10 * 1024 * 1024, gt=0, description="Largest request.")
     max_payload_bytes: int = Field(1024 * 1024, gt=0, description="Largest event in a log.")
     cancel_grace_s: float = Field(5.0, ge=0, description="How long an agent may take to stop when canceled.")
+    cards: Literal["both", "1.0"] = Field(
+        "both", description="Whose fields cards carry for clients that do not say which version of A2A they speak."
+    )
     otel: bool = Field(False, description="Report to OpenTelemetry, as its own environment variables say.")
     log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
@@ -68,7 +76,14 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+        return init_settings, env_settings, _File(settings_cls)
+
+
+class _File(TomlConfigSettingsSource):
+    """`parley.toml` without its `[[agent]]` tables: those are definitions, read elsewhere."""
+
+    def __call__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__call__().items() if name != TABLES}
 
 
 def load(**given: Any) -> Settings:

@@ -7,8 +7,10 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
+from parley.stores.schema import migrations
 from parley.stores.sqlite import FILE, connect
 from parley.testing.processes import ServerProcess
 
@@ -92,7 +94,7 @@ async def test_what_cannot_be_done_is_said_in_one_line(server: ServerProcess, tm
     assert (unknown.code, unknown.err) == (1, "parley: There is no agent 'nobody' here. [remote_error]\n")
     lost = await parley("tail", "no-such-task", "--url", server.url)
     assert lost.code == 1
-    assert "No such run" in lost.err
+    assert "Task not found" in lost.err
     gone = await parley("send", "echo", "x", "--no-stream", "--url", "http://127.0.0.1:9")
     assert gone.code == 1
     assert "does not answer" in gone.err
@@ -126,6 +128,63 @@ async def test_settings_and_migrations_are_shown(tmp_path: Path) -> None:
     assert shown["host"]["origin"] == "default"
     assert "9000" in (await parley("config", cwd=tmp_path)).out
     first = await parley("migrate", "--data-dir", str(tmp_path / "d"), "--json")
-    assert json.loads(first.out) == {"applied": ["0001_log.pre", "0002_records.pre"]}
+    assert json.loads(first.out) == {"applied": [one.id for one in migrations("sqlite")]}
     assert (await parley("migrate", "--data-dir", str(tmp_path / "d"))).out == "up to date\n"
     assert (await parley("migrate", "--data-dir", str(tmp_path / "d"), "--phase", "middle")).code == 2
+
+
+BOT = "name: Bot\nvisibility: internal\nlimits: {max_concurrent: 2}\nfunction: {call: 'bots.py:echo'}\n"
+
+
+@pytest.mark.slow
+async def test_definitions_are_checked_and_listed(tmp_path: Path) -> None:
+    folder = tmp_path / "agents"
+    folder.mkdir()
+    (folder / "bots.py").write_text(AGENTS)
+    (folder / "bot.yaml").write_text(BOT)
+    (tmp_path / "parley.toml").write_text('[[agent]]\nslug = "asker"\nfunction.call = "agents/bots.py:asks"\n')
+
+    checked = await parley("agents", "check", cwd=tmp_path)
+    assert (checked.code, checked.err) == (0, "")
+    assert "agents/bot.yaml:1" in checked.out
+    assert "parley.toml:2" in checked.out
+    listed = json.loads((await parley("agents", "list", "--json", cwd=tmp_path)).out)
+    assert listed[0] == {
+        "slug": "bot", "name": "Bot", "driver": "function", "visibility": "internal",
+        "limits": {"max_concurrent": 2, "max_queued": None, "timeout_s": None},
+        "file": "agents/bot.yaml", "line": 1,
+    }  # fmt: skip
+    assert [one["slug"] for one in listed] == ["bot", "asker"]
+    assert "max_concurrent 2" in (await parley("agents", "list", "agents/bot.yaml", cwd=tmp_path)).out
+
+    (folder / "bot.yaml").write_text("nam: x\n" + BOT)
+    wrong = await parley("agents", "check", cwd=tmp_path)
+    assert (wrong.code, wrong.err) == (2, "agents/bot.yaml:1: nam: there is no such field; did you mean name?\n")
+    assert "asker" in wrong.out
+    faults = json.loads((await parley("agents", "check", "--json", cwd=tmp_path)).out)["faults"]
+    assert [(one["file"], one["line"], one["field"]) for one in faults] == [("agents/bot.yaml", 1, "nam")]
+    refused = await parley("serve", "--port", "0", cwd=tmp_path)
+    assert refused.code == 2
+    assert refused.err.startswith("parley: agents/bot.yaml:1: nam: ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "slugs"), [("serve", ["echo", "bot"]), ("up", ["writer", "relay", "echo", "bot"])]
+)  # fmt: skip
+async def test_the_agents_of_the_folder_are_served_by_default(
+    command: str, slugs: list[str], tmp_path: Path
+) -> None:  # fmt: skip
+    folder = tmp_path / "agents"
+    folder.mkdir()
+    (folder / "bots.py").write_text(AGENTS)
+    (folder / "bot.yaml").write_text(BOT)
+    (folder / "a-echo.yaml").write_text("slug: echo\nname: Mine\nfunction: {call: 'bots.py:echo'}\n")
+    running = await ServerProcess.start([], tmp_path / "data", command=command, cwd=tmp_path)
+    async with httpx2.AsyncClient() as http:
+        index = (await http.get(running.url + "/")).json()["agents"]
+    assert [one["slug"] for one in index] == slugs
+    assert next(one["name"] for one in index if one["slug"] == "echo") == "Mine"
+    hello = await parley("send", "bot", "hello", "--url", running.url)
+    assert (hello.code, hello.out) == (0, "hello\n")
+    await running.stop()

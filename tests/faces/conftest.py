@@ -36,7 +36,7 @@ async def sleeper(turn: Turn):
     await asyncio.Event().wait()
 
 
-@agent("file")
+@agent("file", input_modes=("*/*",))
 async def file(turn: Turn):
     """Gives back the bytes it got, and some more."""
     yield ArtifactChunk(turn.message.parts[0], id="same")

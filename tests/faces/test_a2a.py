@@ -11,7 +11,7 @@ import pytest
 
 from parley.client import Client, Json, RemoteError, message
 from parley.engine.audit import all_runs
-from parley.faces.a2a import operations
+from parley.faces.a2a import streaming
 from parley.testing.servers import Server, serving
 from parley.testing.waiting import until
 
@@ -321,7 +321,7 @@ async def test_the_root_reads_any_task_and_sends_to_the_default_agent(server: Se
 
 
 async def test_silence_is_filled_with_comments(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "KEEP_ALIVE_S", 0.02)
+    monkeypatch.setattr(streaming, "KEEP_ALIVE_S", 0.02)
     body = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": {"message": message("x")}}
     comments = 0
     async with (
@@ -339,8 +339,13 @@ async def test_the_card_says_where_and_how(server: Server, clients: Clients) -> 
     card = await clients.echo.card()
     assert card["name"] == "Echo"
     assert card["supportedInterfaces"] == [
-        {"url": server.agent("echo"), "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        {"url": server.agent("echo"), "protocolBinding": binding, "protocolVersion": version}
+        for version in ("1.0", "0.3")
+        for binding in ("JSONRPC", "HTTP+JSON")
     ]
+    assert (card["url"], card["protocolVersion"], card["preferredTransport"]) == (
+        server.agent("echo"), "0.3.0", "JSONRPC",
+    )  # fmt: skip
     assert card["capabilities"]["streaming"] is True
     async with httpx2.AsyncClient() as http:
         assert (await http.get(server.url + "/.well-known/agent-card.json")).json() == card

@@ -346,7 +346,8 @@ async def test_a_served_card_is_signed_and_says_where_the_keys_are(guarded: Guar
     header = json.loads(urlsafe_b64decode(card["signatures"][0]["protected"] + "=="))
     assert (header["alg"], header["typ"]) == ("ES256", "JOSE")
     jwks = (await guarded.ask("GET", header["jku"].removeprefix(guarded.ask.server.url))).json()
-    assert [one.kid for one in verify_card(card, jwks)] == [header["kid"]]
+    found = verify_card(card, jwks)
+    assert [(one.kid, one.covers) for one in found] == [(header["kid"], "1.0"), (header["kid"], "document")]
     assert verify_card({**card, "name": "Other"}, jwks) == []
 
 

@@ -28,6 +28,7 @@ Token = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where the database lives.")]
+_WHAT_TO_SERVE = "YAML definitions or folders of them, Python files or modules; the folder agents/ if left out."
 DEFAULT_URL = "http://127.0.0.1:8200"
 
 
@@ -37,29 +38,54 @@ def up(
     port: Annotated[int | None, typer.Option(help="Port for HTTP; 0 takes a free one.")] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Start with the demo agents, on SQLite, for this machine only. The quickest way to see it work."""
+    """Start with the demo agents and your own, for this machine only. The quickest way to see it work."""
     from parley.cli.server import serve as run_server
+    from parley.definitions.reading import sources
+    from parley.definitions.watching import Definitions
     from parley.demo import AGENTS
-    from parley.settings import load
+    from parley.settings import FILE, load
 
-    run_server(load(host=host, port=port, data_dir=data_dir), AGENTS)
+    settings = load(host=host, port=port, data_dir=data_dir)
+    run_server(settings, Definitions(sources(settings.agents, FILE), AGENTS))
 
 
 @app.command()
 def serve(
-    agents: Annotated[list[str] | None, typer.Argument(help="Python files or modules with @agent functions.")] = None,
+    agents: Annotated[list[str] | None, typer.Argument(help=_WHAT_TO_SERVE)] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port for HTTP; 0 takes a free one.")] = None,
     data_dir: DataDir = None,
     store: Annotated[str | None, typer.Option(help="sqlite or memory.")] = None,
 ) -> None:
     """Serve agents as configured in parley.toml, the environment and here."""
-    from parley.cli.server import load_drivers
     from parley.cli.server import serve as run_server
-    from parley.settings import load
+    from parley.definitions.reading import sources
+    from parley.definitions.watching import Definitions
+    from parley.settings import FILE, load
 
     settings = load(host=host, port=port, data_dir=data_dir, store=store, agents=agents or None)
-    run_server(settings, load_drivers(settings.agents))
+    run_server(settings, Definitions(sources(settings.agents, FILE)))
+
+
+@app.command()
+def conformance(
+    port: Annotated[int | None, typer.Option(help="Port for HTTP; 0 takes a free one.")] = None,
+    data_dir: DataDir = None,
+    streaming: Annotated[bool, typer.Option(help="Whether the agent streams.")] = True,
+    push: Annotated[bool, typer.Option(help="Whether the agent sends push notifications.")] = True,
+    extended_card: Annotated[bool, typer.Option(help="Whether the agent has an extended card.")] = True,
+    required_extension: Annotated[bool, typer.Option(help="Whether it needs the kit's extension.")] = False,
+    cards: Annotated[str | None, typer.Option(help="Fields of `both` generations in cards, or of `1.0`.")] = None,
+) -> None:
+    """Serve the agent that A2A's conformance kits expect: it behaves as a message's id or text asks for."""
+    from parley.cli.server import serve as run_server
+    from parley.conformance import conformance as make
+    from parley.definitions.reading import Sources
+    from parley.definitions.watching import Definitions
+    from parley.settings import load
+
+    agent = make(streaming=streaming, push=push, extended=extended_card, required_extension=required_extension)
+    run_server(load(port=port, data_dir=data_dir, cards=cards), Definitions(Sources(), [agent]))
 
 
 @app.command()
@@ -129,6 +155,27 @@ def verify(
     from parley.cli.operate import run_verify
 
     raise typer.Exit(run_verify(run, data_dir, as_json=json))
+
+
+agents_app = typer.Typer(help="The agents that definitions describe.", no_args_is_help=True)
+app.add_typer(agents_app, name="agents")
+Paths = Annotated[list[str] | None, typer.Argument(help=_WHAT_TO_SERVE)]
+
+
+@agents_app.command("check")
+def check_agents(paths: Paths = None, json: AsJson = False) -> None:
+    """Say what would be served, or everything that is wrong with it."""
+    from parley.cli.defined import run_check
+
+    raise typer.Exit(run_check(paths, as_json=json))
+
+
+@agents_app.command("list")
+def list_agents(paths: Paths = None, json: AsJson = False) -> None:
+    """The agents that are defined here, who may see them, and their limits."""
+    from parley.cli.defined import run_list
+
+    raise typer.Exit(run_list(paths, as_json=json))
 
 
 @keys_app.command("create")

@@ -1,25 +1,21 @@
 """Run a server: bind first, then say where, then serve until told to stop."""
 
 import asyncio
-import importlib
-import importlib.util
 import os
 import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from types import ModuleType
 
 import uvicorn
 import uvloop
 from rich.console import Console
 
-from parley.app import asgi, open_exchange, open_records, tune_interpreter
-from parley.drivers.function import FunctionDriver
-from parley.engine.ports import Driver
+from parley.app import open_exchange, open_faces, tune_interpreter
+from parley.definitions.watching import Definitions, following
 from parley.errors import ConfigurationError
 from parley.settings import Settings
 from parley.telemetry import logs
@@ -28,12 +24,17 @@ STOP_WAIT_S = 2
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def serve(settings: Settings, drivers: Sequence[Driver]) -> None:
+def serve(settings: Settings, definitions: Definitions) -> None:
+    if not definitions.drivers:
+        raise ConfigurationError(
+            "There are no agents to serve: write definitions in agents/, "
+            "or name a Python file or module with @agent functions."
+        )
     logs.configure(settings.log_format, settings.log_level)
     if settings.otel:
         _report_to_opentelemetry()
     tune_interpreter()
-    uvloop.run(_serve(settings, drivers))
+    uvloop.run(_serve(settings, definitions))
 
 
 def _report_to_opentelemetry() -> None:
@@ -44,13 +45,16 @@ def _report_to_opentelemetry() -> None:
     otel.configure()
 
 
-async def _serve(settings: Settings, drivers: Sequence[Driver]) -> None:
+async def _serve(settings: Settings, definitions: Definitions) -> None:
     check_binding(settings)
-    async with open_records(settings) as records, open_exchange(settings, drivers) as exchange:
-        listener = _bind(settings.host, settings.port)
-        base_url = settings.public_url or _url(listener)
+    async with AsyncExitStack() as stack:
+        exchange = await stack.enter_async_context(open_exchange(settings, definitions.drivers))
+        if settings.reload:
+            await stack.enter_async_context(following(definitions, exchange))
+        listener = stack.enter_context(_bind(settings.host, settings.port))
+        base_url = (settings.public_url or _url(listener)).rstrip("/")
         config = uvicorn.Config(
-            asgi(exchange, settings, base_url.rstrip("/"), records),
+            await stack.enter_async_context(open_faces(exchange, settings, base_url)),
             loop="none", http="httptools", ws="none", lifespan="off", log_level="warning", access_log=False,
             timeout_graceful_shutdown=STOP_WAIT_S, server_header=False, proxy_headers=False,
         )  # fmt: skip
@@ -115,34 +119,3 @@ def _announce(base_url: str, slugs: list[str]) -> None:
 def _program() -> str:
     """How the reader can call this program."""
     return "parley" if shutil.which("parley") else os.path.relpath(Path(sys.executable).with_name("parley"))
-
-
-def load_drivers(names: Sequence[str]) -> list[Driver]:
-    """The agents that some files or modules define."""
-    drivers = [
-        value
-        for name in names
-        for value in vars(_module(name)).values()
-        if isinstance(value, FunctionDriver)
-    ]  # fmt: skip
-    unique: list[Driver] = list({id(driver): driver for driver in drivers}.values())
-    if not unique:
-        raise ConfigurationError("There are no agents to serve: name a Python file or module with @agent functions.")
-    return unique
-
-
-def _module(name: str) -> ModuleType:
-    path = Path(name)
-    if path.suffix != ".py":
-        sys.path.insert(0, "")
-        try:
-            return importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            raise ConfigurationError(f"Agents module {name!r}: {error}.") from None
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise ConfigurationError(f"Agents file {name!r} does not exist.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module

@@ -9,6 +9,9 @@ from parley.errors import Invalid
 
 SLUG = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?")
 
+MOST = 1_000_000
+"""The largest limit: a slot is a row, and a number must fit everywhere."""
+
 Rescue = Literal["restart", "resume", "fail"]
 Replies = Literal["task", "message", "either"]
 """Whether an answer is a task, a direct message, or as the agent decides in each turn."""
@@ -88,7 +91,18 @@ def check_agent(agent: Agent) -> None:
             "starting and ending with a letter or digit.",
             field="slug",
         )
-    for name in ("max_concurrent", "max_queued", "timeout_s"):
+    for name, least in (("max_concurrent", 1), ("max_queued", 0), ("timeout_s", 1e-9)):
         value = getattr(agent.limits, name)
-        if value is not None and value < (0 if name == "max_queued" else 1e-9):
-            raise Invalid(f"Agent {agent.slug}: limit {name} must be positive.", field=name)
+        if value is not None and not least <= value <= MOST:
+            allowed = "positive" if least else "zero or more"
+            raise Invalid(f"Agent {agent.slug}: limit {name} must be {allowed}, and at most {MOST:,}.", field=name)
+
+
+def plain_name(slug: str) -> str:
+    """What an agent is called when nobody gave it a name."""
+    return slug.replace("-", " ").replace("_", " ").capitalize()
+
+
+def plain_skill(slug: str, name: str, description: str) -> Skill:
+    """A card must show a skill: this one, when nobody named any."""
+    return Skill(slug, name, description.split("\n\n")[0], ("general",))

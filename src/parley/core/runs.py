@@ -83,6 +83,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     started_at: int = 0
     created_at: int = 0
     updated_at: int = 0
+    status_at: int = 0
+    """When its status, or what the agent says with it, last changed."""
     children: tuple[RunId, ...] = ()
 
     @property
@@ -173,7 +175,7 @@ def decide(run: Run | None, command: Command) -> list[Payload]:
             raise VersionConflict("A run with this id exists already.")
         return _start(command)
     if run is None:
-        raise RunNotFound("No such run.")
+        raise RunNotFound("Task not found.")
     match command:
         case Give():
             return _give(run, command)
@@ -278,13 +280,17 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
     if run is None and isinstance(event, Submitted):
         return Run(
             run_id, event.agent, event.conversation, event.principal, event.parent,
-            version=seq, created_at=at, updated_at=at,
+            version=seq, created_at=at, updated_at=at, status_at=at,
         )  # fmt: skip
     if run is None:
         raise RunNotFound("A log begins with `submitted`.")
-    if isinstance(event, _SAYINGS):
+    if isinstance(event, ArtifactAdded):
         return replace(run, version=seq, updated_at=at)
-    return replace(run, version=seq, updated_at=at, **_changes(run, at, event))
+    if isinstance(event, Progress):
+        return replace(run, version=seq, updated_at=at, status_at=at if event.parts else run.status_at)
+    changes = _changes(run, at, event)
+    status_at = at if changes.get("state", run.state) is not run.state else run.status_at
+    return replace(run, version=seq, updated_at=at, status_at=status_at, **changes)
 
 
 def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:

@@ -114,26 +114,25 @@ class View:
         self._run = evolve(before, event.run, event.seq, event.at, payload)
         match payload:
             case InputReceived(message):
-                self._hear(message, event.at)
+                self._hear(message)
             case ArtifactAdded():
                 self._add(payload)
             case _:
                 said = spoken(event, payload)
                 if said is not None or before is None or before.state is not self._run.state:
-                    self._set_status(event.at, said)
+                    self._set_status(said)
                 if isinstance(payload, Replied):
                     self.reply = said
 
-    def _set_status(self, at: int, said: Said | None) -> None:
+    def _set_status(self, said: Said | None) -> None:
         if self._status.said is not None:
             self._history.append(self._status.said)
-        self._status = Status(self.run.state, at, said)
+        self._status = Status(self.run.state, self.run.status_at, said)
 
-    def _hear(self, message: Message, at: int) -> None:
+    def _hear(self, message: Message) -> None:
         """What the agent said before an input stands before it in the history."""
-        changed = self._status.state is not self.run.state
-        if changed or self._status.said is not None:
-            self._set_status(at if changed else self._status.at, None)
+        if self._status.state is not self.run.state or self._status.said is not None:
+            self._set_status(None)
         self._note_blobs(message.parts)
         self._history.append(
             Said("user", message.id, message.parts, message.metadata, message.extensions, message.references)

@@ -11,9 +11,21 @@ in a thread, so it may block; it cannot be interrupted there.
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, cast, get_args
+from typing import Any, TypedDict, Unpack, cast, get_args
 
-from parley.core.agents import Agent, Limits, Replies, Rescue, Skill
+from parley.core.agents import (
+    Agent,
+    Extended,
+    Extension,
+    Limits,
+    Provider,
+    Replies,
+    Rescue,
+    Skill,
+    Visibility,
+    plain_name,
+    plain_skill,
+)
 from parley.core.artifacts import Part
 from parley.core.turns import ArtifactChunk, Content, Output, Reply, Text
 from parley.engine.turns import Turn
@@ -35,8 +47,37 @@ class FunctionDriver:
     def agent(self) -> Agent:
         return self._agent
 
+    @property
+    def function(self) -> Function:
+        return self._function
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FunctionDriver) and (self._agent, self._function) == (other._agent, other._function)
+
+    def __hash__(self) -> int:
+        return hash((self._agent.slug, self._function))
+
     def run(self, turn: Turn) -> AsyncGenerator[Output, None]:
         return self._start(turn)
+
+
+class More(TypedDict, total=False):
+    """What an agent may say of itself besides; the words are those of `Agent`."""
+
+    model: str | None
+    capabilities: tuple[str, ...]
+    tools: tuple[str, ...]
+    visibility: Visibility
+    allow: tuple[str, ...]
+    streaming: bool
+    push: bool
+    extended: Extended | None
+    extensions: tuple[Extension, ...]
+    provider: Provider | None
+    documentation_url: str | None
+    icon_url: str | None
+    input_modes: tuple[str, ...]
+    output_modes: tuple[str, ...]
 
 
 def agent(
@@ -51,6 +92,7 @@ def agent(
     timeout_s: float | None = None,
     rescue: Rescue = "restart",
     replies: Replies = "task",
+    **more: Unpack[More],
 ) -> Callable[[Function], FunctionDriver]:
     """Give a function an address. What is left out is taken from its name and docstring."""
 
@@ -58,13 +100,14 @@ def agent(
         about = description or inspect.getdoc(function) or f"The agent {slug}."
         spec = Agent(
             slug=slug,
-            name=name or slug.replace("-", " ").replace("_", " ").capitalize(),
+            name=name or plain_name(slug),
             description=about,
             version=version,
-            skills=tuple(skills) or (Skill(slug, name or slug, about.split("\n\n")[0], ("general",)),),
+            skills=tuple(skills) or (plain_skill(slug, name or slug, about),),
             limits=Limits(max_concurrent, max_queued, timeout_s),
             rescue=rescue,
             replies=replies,
+            **more,
         )
         return FunctionDriver(spec, function)
 

@@ -137,7 +137,7 @@ class Commands:
             return box.run
         head = await self._store.head(run_id)
         if head is None:
-            raise RunNotFound("No such run.")
+            raise RunNotFound("Task not found.")
         return head.run
 
     def _open(self, run_id: RunId, *, fresh: bool) -> _Box:
@@ -229,7 +229,7 @@ class Commands:
                 run, hash_ = evolve(run, run_id, event.seq, at, payload), event.hash
                 added.append(event)
         if run is None:
-            raise RunNotFound("No such run.")
+            raise RunNotFound("Task not found.")
         return run, hash_, added
 
     def _appended(

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -39,6 +39,14 @@ class Send(Struct, frozen=True):
     run: str | None = None
     conversation: str | None = None
     key: str | None = None
+
+
+class Changed(Struct, frozen=True):
+    """Which agents came, changed and went, by their slugs."""
+
+    added: list[str]
+    replaced: list[str]
+    removed: list[str]
 
 
 class Exchange:
@@ -78,11 +86,30 @@ class Exchange:
             raise AgentNotFound(f"There is no agent {slug!r} here.") from None
 
     def add(self, driver: Driver) -> None:
-        check_agent(driver.agent)
-        if driver.agent.slug in self._agents:
-            raise Invalid(f"There are two agents with the slug {driver.agent.slug!r}.", field="slug")
+        _by_slug([*self.execution.drivers.values(), driver])
         self._agents[driver.agent.slug] = driver.agent
         self.execution.register(driver)
+
+    def replace(self, drivers: Sequence[Driver]) -> Changed:
+        """Serve exactly these agents, all or none of the change.
+
+        A turn under way ends with the driver it began with. What waits for a removed agent waits until it is back.
+        """
+        wanted = _by_slug(drivers)
+        before = dict(self.execution.drivers)
+        changed = Changed(
+            added=[slug for slug in wanted if slug not in before],
+            replaced=[slug for slug in wanted if slug in before and wanted[slug] != before[slug]],
+            removed=[slug for slug in before if slug not in wanted],
+        )
+        self._agents.clear()
+        self._agents.update({slug: driver.agent for slug, driver in wanted.items()})
+        for slug in changed.removed:
+            self.execution.unregister(slug)
+        for slug in (*changed.added, *changed.replaced):
+            self.execution.register(wanted[slug])
+            self.execution.dispatch(slug)
+        return changed
 
     async def start(self) -> None:
         """Join the replicas of this store, and take up what the dead have left behind."""
@@ -128,13 +155,13 @@ class Exchange:
         """The run, if it exists for this principal (and at this agent's address)."""
         run = await self.commands.state(RunId(run_id)) if is_id(run_id) else None
         if run is None or not may_see(principal, run.principal) or agent not in (None, run.agent):
-            raise RunNotFound("No such run.")
+            raise RunNotFound("Task not found.")
         return run
 
     async def view(self, run_id: RunId, *, upto: int | None = None) -> View:
         head = await self.store.head(run_id)
         if head is None:
-            raise RunNotFound("No such run.")
+            raise RunNotFound("Task not found.")
         view = View.restored(head.snapshot) if head.snapshot else View()
         events = await read_all(self.store, run_id, head.floor)
         view.feed(event for event in events if upto is None or event.seq <= upto)
@@ -230,6 +257,16 @@ class Exchange:
                 await self._cancel(child, Cancel(run.principal, f"Its parent task {run.id} ended."))
             except (RunEnded, RunNotFound):
                 continue
+
+
+def _by_slug(drivers: Sequence[Driver]) -> dict[str, Driver]:
+    found: dict[str, Driver] = {}
+    for driver in drivers:
+        check_agent(driver.agent)
+        if driver.agent.slug in found:
+            raise Invalid(f"There are two agents with the slug {driver.agent.slug!r}.", field="slug")
+        found[driver.agent.slug] = driver
+    return found
 
 
 def _key(send: Send) -> Key | None:

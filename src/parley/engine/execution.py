@@ -1,7 +1,7 @@
 """Who works on what in this process: turns, their cancel and timeout, and who begins next."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 
 from parley.core.agents import Agent
@@ -27,13 +27,15 @@ AskFor = Callable[[Run, int, str, str], Awaitable[View]]
 class _Job:
     """One turn under way."""
 
-    __slots__ = ("driving", "ending", "grace", "leaving", "run", "slot_of", "task", "timer")
+    __slots__ = ("driver", "driving", "ending", "grace", "leaving", "run", "slot_of", "task", "timer")
 
     def __init__(self, run: Run, slot_of: str | None) -> None:
         self.run = run
         self.slot_of = slot_of
         """The replica in whose name it holds a slot of its agent, if it does."""
         self.task: asyncio.Task[None] | None = None
+        self.driver: Driver | None = None
+        """Whose turn it is: it stays so to the end of the turn, whatever becomes of its agent meanwhile."""
         self.driving = False
         """Only while the agent's own code runs may the task be interrupted; the log is always written to the end."""
         self.ending: Report | None = None
@@ -72,7 +74,16 @@ class Execution:
         self._closing = False
 
     def register(self, driver: Driver) -> None:
+        """Begin the agent's next turns with this driver."""
         self._drivers[driver.agent.slug] = driver
+
+    def unregister(self, slug: str) -> None:
+        """Begin no turn of this agent; what waits for it waits until it is registered again."""
+        del self._drivers[slug]
+
+    @property
+    def drivers(self) -> Mapping[str, Driver]:
+        return self._drivers
 
     async def admit(self, agent: Agent) -> Begin | Rejected | None:
         """How a new input is taken: worked on at once; or queued (None), when its agent has a limit; or not at all."""
@@ -100,7 +111,7 @@ class Execution:
         if slug in self._dispatching:
             self._asked_again.add(slug)
             return
-        task = asyncio.get_running_loop().create_task(self._dispatch(self._drivers[slug].agent))
+        task = asyncio.get_running_loop().create_task(self._dispatch(slug))
         self._dispatching[slug] = task
 
     def cancel(self, run: Run) -> None:
@@ -154,43 +165,49 @@ class Execution:
         busy = await self._store.runs_in(State.WORKING, agent=agent.slug, limit=agent.limits.max_concurrent or 0)
         return (agent.limits.max_concurrent or 0) - len(busy)
 
-    async def _dispatch(self, agent: Agent) -> None:
+    async def _dispatch(self, slug: str) -> None:
         try:
-            while await self._begin_next(agent) or agent.slug in self._asked_again:
-                self._asked_again.discard(agent.slug)
+            while await self._begin_next(slug) or slug in self._asked_again:
+                self._asked_again.discard(slug)
         except ParleyError as error:
-            tell("dispatch.failed", agent=agent.slug, code=error.code)
+            tell("dispatch.failed", agent=slug, code=error.code)
         finally:
-            del self._dispatching[agent.slug]
-            self._asked_again.discard(agent.slug)
+            del self._dispatching[slug]
+            self._asked_again.discard(slug)
 
-    async def _begin_next(self, agent: Agent) -> bool:
-        """Begin the run that has waited longest. False: nothing waits, or there is no slot."""
-        limit, replica = agent.limits.max_concurrent, self._cluster.replica
-        if self._closing or (limit is not None and not await self._cluster.take_slot(agent.slug, limit)):
+    async def _begin_next(self, slug: str) -> bool:
+        """Begin the run that has waited longest. False: nothing waits, there is no slot, or the agent is gone."""
+        driver = self._drivers.get(slug)
+        if self._closing or driver is None:
             return False
-        run = await self._first_waiting(agent)
+        limit, replica = driver.agent.limits.max_concurrent, self._cluster.replica
+        if limit is not None and not await self._cluster.take_slot(slug, limit):
+            return False
+        run = await self._first_waiting(slug)
         if run is not None:
             self.launch(run, slot_of=None if limit is None else replica)
             return True
         if limit is None:
             return False
-        await self._cluster.give_slot(agent.slug, replica)
+        await self._cluster.give_slot(slug, replica)
         # Whoever came while the slot was held for nothing found none: look again now that it is free.
-        return await self._first_waiting(agent) is not None
+        return await self._first_waiting(slug) is not None
 
-    async def _first_waiting(self, agent: Agent) -> Run | None:
+    async def _first_waiting(self, slug: str) -> Run | None:
         """The longest waiting run that is not already about to begin here."""
         beginning = {id_ for id_, job in self._jobs.items() if job.run.state is State.SUBMITTED}
-        waiting = await self._store.runs_in(State.SUBMITTED, agent=agent.slug, limit=len(beginning) + 1)
+        waiting = await self._store.runs_in(State.SUBMITTED, agent=slug, limit=len(beginning) + 1)
         return next((run for run in waiting if run.id not in beginning), None)
 
     async def _work(self, job: _Job, events: list[Event] | None) -> None:
-        """Turn after turn, until the run has ended or waits for somebody."""
+        """Turn after turn, until the run has ended or waits for somebody, be it for its agent to come back."""
         try:
             while True:
                 if job.run.state is not State.WORKING:
+                    if job.run.agent not in self._drivers:
+                        break
                     job.run = (await self._commands.execute(job.run.id, Begin(self._cluster.replica))).run
+                job.driver = self._drivers.get(job.run.agent)
                 job.run = await self._turn(job, events)
                 self._tell_ended(job.run)
                 events = None
@@ -222,7 +239,7 @@ class Execution:
         ending = await self._ending(job, outbox, events)
         job.clear()
         if ending is None:
-            how = self._drivers[run.agent].agent.rescue
+            how = job.driver.agent.rescue if job.driver else "restart"
             return (await self._commands.execute(run.id, Recover(run.epoch, how, orderly=True))).run
         try:
             return await outbox.finish(ending)
@@ -231,12 +248,13 @@ class Execution:
 
     async def _ending(self, job: _Job, outbox: Outbox, events: list[Event] | None) -> Report | None:
         """How the turn ends: as its driver says, as it was told, or None when this process gives it up."""
-        if job.leaving or self._closing or job.ending is not None:
+        driver = job.driver
+        if driver is None or job.leaving or self._closing or job.ending is not None:
             return job.ending
-        self._arm(job)
+        self._arm(job, driver.agent)
         job.driving = True
         try:
-            return await self._drive(job.run, outbox, events)
+            return await self._drive(driver, job.run, outbox, events)
         except asyncio.CancelledError as error:
             # Nobody here canceled it: something that the agent waited for was.
             return job.ending if job.ending or job.leaving else self._raised(job, error)
@@ -254,13 +272,13 @@ class Execution:
         tell("agent.raised", run=job.run.id, agent=job.run.agent, error=error)
         return Failed("agent_error", f"The agent stopped with an unexpected {type(error).__name__}.")
 
-    async def _drive(self, run: Run, outbox: Outbox, events: list[Event] | None) -> Report:
+    async def _drive(self, driver: Driver, run: Run, outbox: Outbox, events: list[Event] | None) -> Report:
         """Run the driver to the end of its turn; what ended it."""
         if events is None:
             events = await read_all(self._store, run.id)
-        turn = self._make_turn(run, events)
+        turn = self._make_turn(driver.agent, run, events)
         scribe = Scribe(run.turns)
-        async with aclosing(self._drivers[run.agent].run(turn)) as outputs:
+        async with aclosing(driver.run(turn)) as outputs:
             async for output in outputs:
                 report = await self._attachments.stored(scribe.report(output))
                 if isinstance(report, Final):
@@ -268,7 +286,7 @@ class Execution:
                 await outbox.put(report)
         return Completed()
 
-    def _make_turn(self, run: Run, events: list[Event]) -> Turn:
+    def _make_turn(self, spec: Agent, run: Run, events: list[Event]) -> Turn:
         asked = 0
 
         async def ask(agent: str, text: str) -> View:
@@ -276,7 +294,7 @@ class Execution:
             asked += 1
             return await self._ask(run, asked, agent, text)
 
-        return Turn(run, events, ask)
+        return Turn(spec, run, events, ask)
 
     def _tell_ended(self, run: Run) -> None:
         tell(
@@ -284,9 +302,9 @@ class Execution:
             started_at=run.started_at, ended_at=run.updated_at,
         )  # fmt: skip
 
-    def _arm(self, job: _Job) -> None:
+    def _arm(self, job: _Job, agent: Agent) -> None:
         """Start the clock of the agent's timeout; time spent in earlier turns counts, time spent waiting does not."""
-        limit = self._drivers[job.run.agent].agent.limits.timeout_s
+        limit = agent.limits.timeout_s
         if limit is not None:
             left = max(0.0, limit - job.run.spent_ms / 1000)
             late = Failed("timeout", f"The agent took longer than {limit:g} s.")

@@ -59,6 +59,20 @@ class Append(Struct):
         return self.events[-1].hash
 
 
+class Listing(Struct, frozen=True):
+    """Which runs to list; None does not ask."""
+
+    principal: str | None = None
+    agent: str | None = None
+    conversation: str | None = None
+    state: State | None = None
+    since: int | None = None
+    """Only runs whose status is of this time (ms) or later."""
+    after: tuple[int, str] | None = None
+    """Go on after the run with this `status_at` and id."""
+    limit: int = 50
+
+
 Done = Callable[[ParleyError | None], None]
 """Told what became of an append: None when it is durable."""
 
@@ -93,6 +107,10 @@ class Store(Readable, Protocol):
         self, state: State, *, agent: str | None = None, owner: str | None = None, limit: int = 1000
     ) -> list[Run]:
         """Runs in a state, in the order in which they arrived."""
+        ...
+
+    async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
+        """A page of runs, latest status first, and how many there are on all pages."""
         ...
 
     async def close(self) -> None: ...

@@ -170,7 +170,7 @@ class Streams:
         try:
             head = await self.store.head(run_id)
             if head is None:
-                raise RunNotFound("No such run.")
+                raise RunNotFound("Task not found.")
             if after > head.run.version:
                 raise CursorBeyondEnd(
                     f"The log ends at {head.run.version}; there is no event {after}.",

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 
 from parley.core.access import Principal
+from parley.core.agents import Agent
 from parley.core.artifacts import Artifact, text_of
 from parley.core.conversations import Message
 from parley.core.events import Event, InputReceived
@@ -39,7 +40,9 @@ class Answer:
 class Turn:
     """The new input, everything before it, and a way to ask other agents."""
 
-    def __init__(self, run: Run, events: Sequence[Event], ask: Ask) -> None:
+    def __init__(self, agent: Agent, run: Run, events: Sequence[Event], ask: Ask) -> None:
+        self.agent = agent
+        """The agent that is asked, as it is defined: `turn.agent.model`, `turn.agent.tools`."""
         self._run = run
         self._events = events
         self._ask = ask

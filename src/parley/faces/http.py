@@ -1,6 +1,7 @@
 """What every HTTP face shares: reading a body within its limit, answering with JSON, and what to do with a crash."""
 
 from collections.abc import Awaitable, Callable
+from urllib.parse import parse_qs
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -62,6 +63,23 @@ def header(scope: Scope, name: bytes) -> str | None:
         if key == name:
             return value.decode("latin-1").strip()
     return None
+
+
+def asked_version(scope: Scope) -> str:
+    """`A2A-Version` of the header or else the query, without its patch number; empty when there is none."""
+    asked = header(scope, b"a2a-version")
+    if asked is None and scope.get("query_string"):
+        asked = parse_qs(scope["query_string"].decode("latin-1")).get("A2A-Version", [""])[0].strip()
+    return ".".join((asked or "").split(".")[:2])
+
+
+def is_json(scope: Scope) -> bool:
+    """What the request says its body is; one that says nothing is taken at its word."""
+    media = header(scope, b"content-type")
+    if not media:
+        return True
+    kind = media.partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
 async def read_body(receive: Receive, limit: int = MAX_BODY) -> bytes:

@@ -15,8 +15,10 @@ WATCH_AFTER_S = 0.1
 Chunk = tuple[bytes, bool]
 """Whole frames, and whether they are the last."""
 
+EVENTS = b"text/event-stream; charset=utf-8"
+
 _HEADERS: Headers = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"content-type", EVENTS),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]

@@ -10,11 +10,14 @@ _BURY = "UPDATE replicas SET buried = true WHERE alive_until < clock_timestamp()
 _TAKE_SLOT = """
 UPDATE slots SET replica = $3 WHERE (agent, number) = (
   SELECT agent, number FROM slots WHERE agent = $1 AND number <= $2 AND replica IS NULL
-  ORDER BY number LIMIT 1 FOR UPDATE SKIP LOCKED
+  ORDER BY number LIMIT 1
+  OFFSET (SELECT count(*) FROM slots WHERE agent = $1 AND number > $2 AND replica IS NOT NULL)
+  FOR UPDATE SKIP LOCKED
 ) RETURNING number"""
+"""Slots beyond the limit are held since before it was lowered: as many of the free ones stay free."""
 _GIVE_SLOT = """
 UPDATE slots SET replica = NULL WHERE (agent, number) = (
-  SELECT agent, number FROM slots WHERE agent = $1 AND replica = $2 LIMIT 1 FOR UPDATE
+  SELECT agent, number FROM slots WHERE agent = $1 AND replica = $2 ORDER BY number DESC LIMIT 1 FOR UPDATE
 )"""
 
 

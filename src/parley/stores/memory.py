@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from parley.core.events import Event
 from parley.core.runs import Run, State
-from parley.engine.ports import Append, Done, Head, StoredKey
+from parley.engine.ports import Append, Done, Head, Listing, StoredKey
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 
@@ -60,6 +60,12 @@ class MemoryStore:
         found = [head.run for head in self._heads.values() if head.run.state is state]
         return [run for run in found if agent in (None, run.agent) and owner in (None, run.owner)][:limit]
 
+    async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
+        found = [head.run for head in self._heads.values() if _matches(head.run, listing)]
+        found.sort(key=lambda run: (run.status_at, run.id), reverse=True)
+        page = [run for run in found if listing.after is None or (run.status_at, run.id) < listing.after]
+        return page[: listing.limit], len(found)
+
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
         return sorted(run for run in self._heads if run > after)[:limit]
 
@@ -82,3 +88,13 @@ class MemoryStore:
 
     async def close(self) -> None:
         self._closed = True
+
+
+def _matches(run: Run, listing: Listing) -> bool:
+    return (
+        listing.principal in (None, run.principal)
+        and listing.agent in (None, run.agent)
+        and listing.conversation in (None, run.conversation)
+        and listing.state in (None, run.state)
+        and (listing.since is None or run.status_at >= listing.since)
+    )

@@ -10,7 +10,7 @@ import msgspec
 
 from parley.core.events import Event, restored
 from parley.core.runs import Run, State
-from parley.engine.ports import Append, Done, Head, StoredKey
+from parley.engine.ports import Append, Done, Head, Listing, StoredKey
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.pool import MAX_CONNECTIONS, RIVALRY, Connection, Pool, Row
@@ -25,7 +25,7 @@ Waiting = tuple[Append, Done]
 _LOCK = "SELECT run_id, version FROM runs WHERE run_id = ANY($1::text[]) ORDER BY run_id FOR UPDATE"
 _UPDATE = """
   UPDATE runs SET version = given.version, hash = given.hash, state = given.state, owner = given.owner,
-    ended = given.ended, updated_at = given.updated_at, body = given.body
+    ended = given.ended, updated_at = given.updated_at, status_at = given.status_at, body = given.body
   FROM given JOIN locked USING (run_id)
   WHERE runs.run_id = given.run_id AND locked.version = given.expected AND runs.version = given.expected
   RETURNING runs.run_id"""
@@ -40,27 +40,28 @@ _WRITE_KNOWN = f"""
 WITH given AS (
   SELECT * FROM unnest(
     $1::text[], $2::bigint[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::boolean[], $8::bigint[],
-    $9::bytea[]
-  ) AS row (run_id, expected, version, hash, state, owner, ended, updated_at, body)
-), locked AS ({_LOCK}), written AS ({_UPDATE}), logged AS ({_LOG.format(*range(10, 16))})
+    $9::bigint[], $10::bytea[]
+  ) AS row (run_id, expected, version, hash, state, owner, ended, updated_at, status_at, body)
+), locked AS ({_LOCK}), written AS ({_UPDATE}), logged AS ({_LOG.format(*range(11, 17))})
 SELECT run_id FROM written"""
 
 _WRITE_ALL = f"""
 WITH given AS (
   SELECT * FROM unnest(
     $1::text[], $2::bigint[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::boolean[], $8::bigint[],
-    $9::bytea[], $10::text[], $11::text[], $12::text[], $13::bigint[]
-  ) WITH ORDINALITY AS row (run_id, expected, version, hash, state, owner, ended, updated_at, body,
+    $9::bigint[], $10::bytea[], $11::text[], $12::text[], $13::text[], $14::bigint[]
+  ) WITH ORDINALITY AS row (run_id, expected, version, hash, state, owner, ended, updated_at, status_at, body,
                             agent, principal, conversation, created_at, place)
 ), locked AS ({_LOCK}), updated AS ({_UPDATE}), inserted AS (
-  INSERT INTO runs (run_id, version, hash, state, owner, ended, updated_at, body,
+  INSERT INTO runs (run_id, version, hash, state, owner, ended, updated_at, status_at, body,
                     agent, principal, conversation, created_at)
-  SELECT run_id, version, hash, state, owner, ended, updated_at, body, agent, principal, conversation, created_at
+  SELECT run_id, version, hash, state, owner, ended, updated_at, status_at, body,
+         agent, principal, conversation, created_at
   FROM given WHERE expected = 0 ORDER BY place
   ON CONFLICT (run_id) DO NOTHING RETURNING run_id
 ), written AS (
   SELECT run_id FROM updated UNION ALL SELECT run_id FROM inserted
-), logged AS ({_LOG.format(*range(14, 20))})
+), logged AS ({_LOG.format(*range(15, 21))})
 SELECT run_id FROM written"""
 
 _WRITE_KEYS = """
@@ -73,6 +74,12 @@ ON CONFLICT (scope, name) DO UPDATE
   SET run_id = excluded.run_id, version = excluded.version, digest = excluded.digest, at = excluded.at
   WHERE keys.at < $7
 RETURNING scope"""
+
+_LISTED = (
+    "($1::text IS NULL OR principal = $1) AND ($2::text IS NULL OR agent = $2) "
+    "AND ($3::text IS NULL OR conversation = $3) AND ($4::text IS NULL OR state = $4) "
+    "AND ($5::bigint IS NULL OR status_at >= $5)"
+)
 
 _encode_run = msgspec.msgpack.Encoder().encode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
@@ -133,6 +140,15 @@ class PostgresStore:
             agent, owner, limit,
         )  # fmt: skip
         return [_decode_run(row[0]) for row in rows]
+
+    async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
+        rows = await self._pool.fetch(
+            f"SELECT body FROM runs WHERE {_LISTED} AND ($6::bigint IS NULL OR (status_at, run_id) < ($6, $7)) "
+            "ORDER BY status_at DESC, run_id DESC LIMIT $8",
+            *_filters(listing), *(listing.after or (None, None)), listing.limit,
+        )  # fmt: skip
+        total = await self._pool.fetch(f"SELECT count(*) FROM runs WHERE {_LISTED}", *_filters(listing))
+        return [_decode_run(row[0]) for row in rows], total[0][0]
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
         rows = await self._pool.fetch(
@@ -245,13 +261,18 @@ def _known_row(append: Append) -> Row:
     run = append.run
     return (
         run.id, append.expected, run.version, append.hash, run.state.value, run.owner, run.ended, run.updated_at,
-        _encode_run(run),
+        run.status_at, _encode_run(run),
     )  # fmt: skip
 
 
 def _full_row(append: Append) -> Row:
     run = append.run
     return (*_known_row(append), run.agent, run.principal, run.conversation, run.created_at)
+
+
+def _filters(listing: Listing) -> Row:
+    state = listing.state.value if listing.state else None
+    return (listing.principal, listing.agent, listing.conversation, state, listing.since)
 
 
 def _event_row(event: Event) -> Row:

@@ -20,7 +20,7 @@ import msgspec
 
 from parley.core.events import Event, restored
 from parley.core.runs import Run, State
-from parley.engine.ports import Append, Done, Head, StoredKey
+from parley.engine.ports import Append, Done, Head, Listing, StoredKey
 from parley.errors import ConfigurationError, KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.schema import migrate_sqlite
@@ -36,10 +36,11 @@ FILE = "parley.db"
 
 _INSERT_RUN = """
 INSERT INTO runs
-  (run_id, version, hash, arrival, agent, principal, conversation, state, owner, ended, created_at, updated_at, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHING"""
+  (run_id, version, hash, arrival, agent, principal, conversation, state, owner, ended, created_at, updated_at,
+   status_at, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHING"""
 _UPDATE_RUN = """
-UPDATE runs SET version = ?, hash = ?, state = ?, owner = ?, ended = ?, updated_at = ?, body = ?
+UPDATE runs SET version = ?, hash = ?, state = ?, owner = ?, ended = ?, updated_at = ?, status_at = ?, body = ?
 WHERE run_id = ? AND version = ?"""
 _INSERT_EVENT = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES (?, ?, ?, ?, ?, ?)"
 _INSERT_KEY = """
@@ -101,6 +102,16 @@ class SqliteReader:
                 values.append(value)
         rows = await self._all(f"SELECT body FROM runs WHERE {where} ORDER BY arrival LIMIT ?", *values, limit)
         return [_decode_run(row[0]) for row in rows]
+
+    async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
+        where, values = filters(listing)
+        page, after = where, list[object]()
+        if listing.after is not None:
+            page, after = f"{where} AND (status_at, run_id) < (?, ?)", list[object](listing.after)
+        order = "ORDER BY status_at DESC, run_id DESC LIMIT ?"
+        rows = await self._all(f"SELECT body FROM runs WHERE {page} {order}", *values, *after, listing.limit)
+        total = await self._one(f"SELECT count(*) FROM runs WHERE {where}", *values)
+        return [_decode_run(row[0]) for row in rows], total[0] if total else 0
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
         rows = await self._all("SELECT run_id FROM runs WHERE run_id > ? ORDER BY run_id LIMIT ?", after, limit)
@@ -220,6 +231,19 @@ class SqliteStore(SqliteReader):
         return [(done, None) for _, done in batch]
 
 
+def filters(listing: Listing) -> tuple[str, list[object]]:
+    """The conditions of a listing and their values."""
+    asked: list[tuple[str, object]] = [
+        ("principal = ?", listing.principal),
+        ("agent = ?", listing.agent),
+        ("conversation = ?", listing.conversation),
+        ("state = ?", listing.state and listing.state.value),
+        ("status_at >= ?", listing.since),
+    ]
+    given = [(sql, value) for sql, value in asked if value is not None]
+    return " AND ".join(["1", *(sql for sql, _ in given)]), [value for _, value in given]
+
+
 class _transaction:  # noqa: N801 - reads as a statement
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -269,15 +293,15 @@ def _new_row(append: Append, arrival: int) -> Row:
     run = append.run
     return (
         run.id, run.version, append.hash, arrival, run.agent, run.principal, run.conversation,
-        run.state.value, run.owner, run.ended, run.created_at, run.updated_at, _encode_run(run),
+        run.state.value, run.owner, run.ended, run.created_at, run.updated_at, run.status_at, _encode_run(run),
     )  # fmt: skip
 
 
 def _known_row(append: Append) -> Row:
     run = append.run
     return (
-        run.version, append.hash, run.state.value, run.owner, run.ended, run.updated_at, _encode_run(run),
-        run.id, append.expected,
+        run.version, append.hash, run.state.value, run.owner, run.ended, run.updated_at, run.status_at,
+        _encode_run(run), run.id, append.expected,
     )  # fmt: skip
 
 

@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from parley.testing.waiting import until
+
 _LISTENS = re.compile(r"listens on (\S+)")
 START_S = 20.0
 
@@ -16,9 +18,10 @@ START_S = 20.0
 class ServerProcess:
     """`parley serve` with some agents, on a free port."""
 
-    def __init__(self, process: asyncio.subprocess.Process, url: str, output: "asyncio.Task[None]") -> None:
+    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
         self._process = process
-        self._output = output
+        self._said: list[str] = []
+        self._output = asyncio.get_running_loop().create_task(_drain(process, self._said))
         self.url = url
 
     @property
@@ -27,15 +30,25 @@ class ServerProcess:
 
     @staticmethod
     async def start(
-        agents: Sequence[Path | str], data_dir: Path, *, port: int = 0, env: dict[str, str] | None = None
+        agents: Sequence[Path | str],
+        data_dir: Path,
+        *,
+        port: int = 0,
+        env: dict[str, str] | None = None,
+        command: str = "serve",
+        cwd: Path | None = None,
     ) -> "ServerProcess":
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "parley", "serve", *map(str, agents),
-            "--data-dir", str(data_dir), "--port", str(port),
+            sys.executable, "-m", "parley", command, *map(str, agents),
+            "--data-dir", str(data_dir), "--port", str(port), cwd=cwd,
             stderr=asyncio.subprocess.PIPE, env={**os.environ, **(env or {})},
         )  # fmt: skip
         url = await asyncio.wait_for(_announced(process), START_S)
-        return ServerProcess(process, url, asyncio.get_running_loop().create_task(_drain(process)))
+        return ServerProcess(process, url)
+
+    async def said(self, words: str) -> None:
+        """Wait until it has logged a line with these words, since it is up."""
+        await until(lambda: any(words in line for line in self._said))
 
     async def kill(self) -> None:
         """As a crash would: nothing is told, nothing is tidied."""
@@ -92,8 +105,9 @@ async def _announced(process: asyncio.subprocess.Process) -> str:
     raise RuntimeError("The server did not start:\n" + "".join(seen))
 
 
-async def _drain(process: asyncio.subprocess.Process) -> None:
+async def _drain(process: asyncio.subprocess.Process, said: list[str]) -> None:
     """Pass on what the server says, so that its pipe never fills up."""
     assert process.stderr is not None
     async for line in process.stderr:
-        sys.stderr.write(line.decode(errors="replace"))
+        said.append(line.decode(errors="replace"))
+        sys.stderr.write(said[-1])

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import uvicorn
 from msgspec import Struct
+from starlette.types import ASGIApp
 
-from parley.app import asgi, open_exchange, open_records
+from parley.app import open_exchange, open_faces
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Driver
 from parley.settings import Settings
@@ -28,16 +29,22 @@ async def serving(directory: Path, drivers: Sequence[Driver], **settings: object
     """Serve some agents from a data directory until the block ends."""
     values = Settings.model_validate({"data_dir": directory, **settings})
     async with AsyncExitStack() as stack:
-        records = await stack.enter_async_context(open_records(values))
         exchange = await stack.enter_async_context(open_exchange(values, drivers))
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        config = uvicorn.Config(asgi(exchange, values, url, records), log_level="critical", lifespan="off", ws="none")
-        config.timeout_graceful_shutdown = 1
-        server = uvicorn.Server(config)
-        task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
-        try:
-            yield Server(url, exchange)
-        finally:
-            server.should_exit = True
-            await task
+        app = await stack.enter_async_context(open_faces(exchange, values, url))
+        await stack.enter_async_context(_listening(app, listener))
+        yield Server(url, exchange)
+
+
+@asynccontextmanager
+async def _listening(app: ASGIApp, listener: socket.socket) -> AsyncGenerator[None, None]:
+    config = uvicorn.Config(app, log_level="critical", lifespan="off", ws="none")
+    config.timeout_graceful_shutdown = 1
+    server = uvicorn.Server(config)
+    task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await task

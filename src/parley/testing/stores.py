@@ -15,7 +15,7 @@ import pytest
 from parley.core.events import Canceled, Completed, Event, Started
 from parley.core.runs import Run, State
 from parley.engine.audit import all_runs, verify_run
-from parley.engine.ports import Append, Key
+from parley.engine.ports import Append, Key, Listing
 from parley.engine.ports import LogStore as Store
 from parley.errors import KeyTaken, StoreUnavailable, VersionConflict
 from parley.ids import RunId
@@ -148,6 +148,44 @@ class StoreContract:
         ids = sorted(log.run_id for log in logs)
         assert await store.run_ids("", 3) == ids[:3]
         assert await store.run_ids(ids[2], 10) == ids[3:]
+
+    async def test_a_listing_is_ordered_by_status_and_read_by_pages(self, store: Store) -> None:
+        logs = [LogWriter(at=1000 * number, principal="user:a" if number % 3 else "user:b") for number in range(1, 10)]
+        for log in logs:
+            await put(store, log.start())
+        await put(store, logs[0].append(Started(1, "r"), Completed()))
+        await put(store, logs[4].append(Started(1, "r"), Completed()))
+        mine = [log.run for log in logs if log.run and log.run.principal == "user:a"]
+        expected = sorted(mine, key=lambda run: (run.status_at, run.id), reverse=True)
+        found: list[Run] = []
+        after: tuple[int, str] | None = None
+        while True:
+            page, total = await store.list_runs(Listing(principal="user:a", after=after, limit=4))
+            assert total == 6
+            found += page
+            if len(page) < 4:
+                break
+            after = (page[-1].status_at, page[-1].id)
+        assert found == expected
+
+    async def test_a_listing_filters(self, store: Store) -> None:
+        logs = [LogWriter(at=1000 * number) for number in range(1, 6)]
+        for log in logs:
+            await put(store, log.start())
+        await put(store, logs[1].append(Started(1, "r"), Completed()))
+
+        async def listed(**asked: Any) -> list[int]:
+            runs, total = await store.list_runs(Listing(**asked))
+            assert total == len(runs)
+            return [[log.run_id for log in logs].index(run.id) for run in runs]
+
+        assert await listed() == [4, 3, 2, 1, 0]
+        assert await listed(state=State.COMPLETED) == [1]
+        assert await listed(since=3000) == [4, 3, 2]
+        assert await listed(since=3002) == [4, 3]
+        assert await listed(conversation="conversation", agent="agent", principal="local") == [4, 3, 2, 1, 0]
+        for nobody in ({"conversation": "x"}, {"agent": "x"}, {"principal": "user:x"}):
+            assert await listed(**nobody) == []
 
     async def test_what_is_trimmed_is_gone_and_the_rest_still_verifies(self, store: Store) -> None:
         log = LogWriter()

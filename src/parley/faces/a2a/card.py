@@ -1,40 +1,166 @@
-"""The agent card: what a client must know before it speaks to an agent."""
+"""The agent card: what a client must know before it speaks to an agent, in the words of both generations of A2A."""
 
+import hashlib
+import time
+from collections.abc import Awaitable, Callable
+from email.utils import formatdate
 from typing import Any
 
-from parley.core.agents import Agent, Skill
+import msgspec
+from msgspec import Struct
 
-EXTENSIONS: list[dict[str, Any]] = [
-    {
-        "uri": "urn:parley:extension:resumable-streams:1",
-        "description": "Every stream event has an id; `Last-Event-ID` resumes a stream after it, also after a restart.",
-        "required": False,
-    },
-    {
-        "uri": "urn:parley:extension:idempotency-key:1",
-        "description": "`Idempotency-Key` makes a send repeatable: the same key and message lead to the same task.",
-        "required": False,
-    },
-]
+from parley.core.agents import Agent, Extension, Skill
+from parley.errors import NoExtendedCard, Unsupported
+
+Json = dict[str, Any]
+Sign = Callable[[Json], Awaitable[Json]]
+
+SIGNED_FOR_S = 300.0
+"""A card is signed anew after this time, so that a rotated key shows."""
+
+BINDINGS = ("JSONRPC", "HTTP+JSON")
+OURS = (
+    Extension(
+        "urn:parley:extension:resumable-streams:1",
+        "Every stream event has an id; `Last-Event-ID` resumes a stream after it, also after a restart.",
+    ),
+    Extension(
+        "urn:parley:extension:idempotency-key:1",
+        "`Idempotency-Key` makes a send repeatable: the same key and message lead to the same task.",
+    ),
+)
 
 
-def card(agent: Agent, base_url: str) -> dict[str, Any]:
-    return {
+class Access(Struct, frozen=True):
+    """How a client shows who it is; nothing when this server does not ask."""
+
+    required: bool = False
+    oidc_url: str | None = None
+
+
+class Card(Struct, frozen=True):
+    body: bytes
+    etag: bytes
+    modified: bytes
+    made: float
+
+
+class Cards:
+    """Signed once, then given out. A client of 1.0 that says so gets its own fields alone; everybody else gets those of
+    both generations, because who says nothing may be a client of 0.3."""
+
+    def __init__(self, base_url: str, access: Access, sign: Sign) -> None:
+        self._base_url = base_url
+        self._access = access
+        self._sign = sign
+        self._made: dict[tuple[str, str, bool], tuple[Agent, Card]] = {}
+
+    async def public(self, agent: Agent, version: str) -> Card:
+        return await self._card(agent, version, extended=False)
+
+    async def extended(self, agent: Agent, version: str) -> bytes:
+        if agent.extended is None:
+            raise Unsupported("This agent has no extended card.")
+        if not agent.extended.skills and agent.extended.description is None:
+            raise NoExtendedCard("The extended card of this agent says nothing yet.")
+        return (await self._card(agent, version, extended=True)).body
+
+    async def _card(self, agent: Agent, version: str, *, extended: bool) -> Card:
+        place = (agent.slug, version, extended)
+        made = self._made.get(place)
+        if made is not None and made[0] is agent and time.monotonic() - made[1].made < SIGNED_FOR_S:
+            return made[1]
+        plain = card(agent, self._base_url, self._access, version, extended=extended)
+        tag = hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()[:32]
+        body = msgspec.json.encode(await self._sign(plain))
+        modified = made[1].modified if made is not None and made[0] == agent else formatdate(usegmt=True).encode()
+        fresh = Card(body, f'W/"{tag}"'.encode(), modified, time.monotonic())
+        self._made[place] = (agent, fresh)
+        return fresh
+
+
+def card(agent: Agent, base_url: str, access: Access, version: str, *, extended: bool = False) -> Json:
+    more = agent.extended if extended and agent.extended else None
+    url = f"{base_url}/agents/{agent.slug}"
+    found: Json = {
         "name": agent.name,
-        "description": agent.description,
+        "description": (more.description if more else None) or agent.description,
         "version": agent.version,
         "supportedInterfaces": [
-            {"url": f"{base_url}/agents/{agent.slug}", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+            {"url": url, "protocolBinding": binding, "protocolVersion": generation}
+            for generation in ("1.0", "0.3")
+            for binding in BINDINGS
         ],
-        "capabilities": {"streaming": agent.streaming, "pushNotifications": False, "extensions": EXTENSIONS},
+        "capabilities": {
+            "streaming": agent.streaming,
+            "pushNotifications": agent.push,
+            "extendedAgentCard": agent.extended is not None,
+            "extensions": [_extension(one) for one in (*OURS, *agent.extensions)],
+        },
         "defaultInputModes": list(agent.input_modes),
         "defaultOutputModes": list(agent.output_modes),
-        "skills": [_skill(skill) for skill in agent.skills],
+        "skills": [_skill(skill) for skill in (*agent.skills, *(more.skills if more else ()))],
+        **_about(agent),
     }
+    schemes = _schemes(access)
+    if schemes:
+        found["securitySchemes"] = {name: modern for name, (modern, _) in schemes.items()}
+        found["securityRequirements"] = [{"schemes": {name: {"list": []}}} for name in schemes]
+    return found if version == "1.0" else _with_old_fields(found, agent, url, schemes)
 
 
-def _skill(skill: Skill) -> dict[str, Any]:
-    wire: dict[str, Any] = {
+def _with_old_fields(found: Json, agent: Agent, url: str, schemes: dict[str, tuple[Json, Json]]) -> Json:
+    """0.3 knows other fields for the same; a security scheme is written both ways in one object."""
+    old: Json = {
+        "url": url,
+        "preferredTransport": "JSONRPC",
+        "additionalInterfaces": [{"url": url, "transport": binding} for binding in BINDINGS],
+        "protocolVersion": "0.3.0",
+        # 0.3 promises one only to clients with credentials, and where nobody is asked for any there are none.
+        "supportsAuthenticatedExtendedCard": agent.extended is not None and bool(schemes),
+    }
+    if schemes:
+        old["securitySchemes"] = {name: {**modern, **ancient} for name, (modern, ancient) in schemes.items()}
+        old["security"] = [{name: []} for name in schemes]
+    return {**found, **old}
+
+
+def _schemes(access: Access) -> dict[str, tuple[Json, Json]]:
+    """Each as 1.0 and as 0.3 writes it."""
+    if not access.required:
+        return {}
+    bearer: Json = {"scheme": "Bearer", "description": "An API key or an access token."}
+    key: Json = {"name": "X-API-Key", "description": "An API key."}
+    schemes: dict[str, tuple[Json, Json]] = {
+        "bearer": ({"httpAuthSecurityScheme": bearer}, {"type": "http", **bearer}),
+        "apiKey": (
+            {"apiKeySecurityScheme": {"location": "header", **key}},
+            {"type": "apiKey", "in": "header", **key},
+        ),
+    }
+    if access.oidc_url:
+        oidc = {"openIdConnectUrl": access.oidc_url}
+        schemes["oidc"] = ({"openIdConnectSecurityScheme": oidc}, {"type": "openIdConnect", **oidc})
+    return schemes
+
+
+def _about(agent: Agent) -> Json:
+    found: Json = {}
+    if agent.provider:
+        found["provider"] = {"organization": agent.provider.organization, "url": agent.provider.url}
+    if agent.documentation_url:
+        found["documentationUrl"] = agent.documentation_url
+    if agent.icon_url:
+        found["iconUrl"] = agent.icon_url
+    return found
+
+
+def _extension(extension: Extension) -> Json:
+    return {"uri": extension.uri, "description": extension.description, "required": extension.required}
+
+
+def _skill(skill: Skill) -> Json:
+    wire: Json = {
         "id": skill.id, "name": skill.name, "description": skill.description, "tags": list(skill.tags),
     }  # fmt: skip
     if skill.examples:

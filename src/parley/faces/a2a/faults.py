@@ -1,16 +1,32 @@
-"""How our errors look on A2A's wires: the JSON-RPC code, the HTTP status, the reason in ErrorInfo."""
+"""How our errors look on A2A's wires: the JSON-RPC code, the HTTP status, the canonical status, the reason.
+
+A2A 1.0.1 §5.4; codes that A2A does not have lie outside the range that JSON-RPC reserves.
+"""
 
 from msgspec import Struct
 
 from parley.errors import (
+    AgentNotFound,
+    Conflict,
+    ContentNotSupported,
+    ExtensionRequired,
+    Forbidden,
+    HookNotFound,
     Invalid,
     InvalidJson,
+    IssuerUnavailable,
+    MediaTypeNotSupported,
+    MethodNotAllowed,
+    NoExtendedCard,
     NotCancelable,
     ParleyError,
     PayloadTooLarge,
+    PushNotSupported,
     RunEnded,
     RunNotFound,
+    StaleCursor,
     StoreUnavailable,
+    Unauthenticated,
     UnknownMethod,
     Unsupported,
     VersionNotSupported,
@@ -23,24 +39,9 @@ _OURS = "parley"
 class Fault(Struct, frozen=True):
     rpc: int
     http: int
+    status: str
     reason: str | None = None
     """A2A's own name for it; None when A2A has none, then our code is told in our domain."""
-
-
-_FAULTS: list[tuple[type[ParleyError], Fault]] = [
-    (RunNotFound, Fault(-32001, 404, "TASK_NOT_FOUND")),
-    (NotCancelable, Fault(-32002, 400, "TASK_NOT_CANCELABLE")),
-    (RunEnded, Fault(-32004, 400, "UNSUPPORTED_OPERATION")),
-    (Unsupported, Fault(-32004, 400, "UNSUPPORTED_OPERATION")),
-    (VersionNotSupported, Fault(-32009, 400, "VERSION_NOT_SUPPORTED")),
-    (InvalidJson, Fault(-32700, 400)),
-    (UnknownMethod, Fault(-32601, 404)),
-    (PayloadTooLarge, Fault(-32602, 413)),
-    (StoreUnavailable, Fault(-32603, 503)),
-    (Invalid, Fault(-32602, 400)),
-]
-_CONFLICT = Fault(-32602, 409)
-_INTERNAL = Fault(-32603, 500)
 
 
 class InvalidRequest(Invalid):
@@ -49,13 +50,39 @@ class InvalidRequest(Invalid):
     code = "invalid_request"
 
 
+_PRECONDITION = "FAILED_PRECONDITION"
+_ARGUMENT = "INVALID_ARGUMENT"
+_FAULTS: list[tuple[type[ParleyError], Fault]] = [
+    (RunNotFound, Fault(-32001, 404, "NOT_FOUND", "TASK_NOT_FOUND")),
+    (HookNotFound, Fault(-32001, 404, "NOT_FOUND", "TASK_NOT_FOUND")),
+    (AgentNotFound, Fault(-31404, 404, "NOT_FOUND")),
+    (NotCancelable, Fault(-32002, 400, _PRECONDITION, "TASK_NOT_CANCELABLE")),
+    (RunEnded, Fault(-32004, 400, _PRECONDITION, "UNSUPPORTED_OPERATION")),
+    (PushNotSupported, Fault(-32003, 400, _PRECONDITION, "PUSH_NOTIFICATION_NOT_SUPPORTED")),
+    (NoExtendedCard, Fault(-32007, 400, _PRECONDITION, "EXTENDED_AGENT_CARD_NOT_CONFIGURED")),
+    (Unsupported, Fault(-32004, 400, _PRECONDITION, "UNSUPPORTED_OPERATION")),
+    (ContentNotSupported, Fault(-32005, 400, _ARGUMENT, "CONTENT_TYPE_NOT_SUPPORTED")),
+    (MediaTypeNotSupported, Fault(-32005, 415, _ARGUMENT, "CONTENT_TYPE_NOT_SUPPORTED")),
+    (ExtensionRequired, Fault(-32008, 400, _PRECONDITION, "EXTENSION_SUPPORT_REQUIRED")),
+    (VersionNotSupported, Fault(-32009, 400, _PRECONDITION, "VERSION_NOT_SUPPORTED")),
+    (InvalidJson, Fault(-32700, 400, _ARGUMENT)),
+    (InvalidRequest, Fault(-32600, 400, _ARGUMENT)),
+    (MethodNotAllowed, Fault(-32601, 405, "UNIMPLEMENTED")),
+    (UnknownMethod, Fault(-32601, 404, "UNIMPLEMENTED")),
+    (PayloadTooLarge, Fault(-32602, 413, _ARGUMENT)),
+    (Unauthenticated, Fault(-31401, 401, "UNAUTHENTICATED")),
+    (Forbidden, Fault(-31403, 403, "PERMISSION_DENIED")),
+    (StoreUnavailable, Fault(-32603, 503, "UNAVAILABLE")),
+    (IssuerUnavailable, Fault(-32603, 503, "UNAVAILABLE")),
+    (StaleCursor, Fault(-32602, 410, "OUT_OF_RANGE")),
+    (Conflict, Fault(-32602, 409, "ABORTED")),
+    (Invalid, Fault(-32602, 400, _ARGUMENT)),
+]
+_INTERNAL = Fault(-32603, 500, "INTERNAL")
+
+
 def fault_of(error: ParleyError) -> Fault:
-    if isinstance(error, InvalidRequest):
-        return Fault(-32600, 400)
-    for kind, fault in _FAULTS:
-        if isinstance(error, kind):
-            return fault
-    return _INTERNAL if error.code == "internal" else _CONFLICT
+    return next((fault for kind, fault in _FAULTS if isinstance(error, kind)), _INTERNAL)
 
 
 def details_of(error: ParleyError, fault: Fault) -> list[dict[str, object]]:

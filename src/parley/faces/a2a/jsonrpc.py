@@ -1,15 +1,13 @@
-"""The JSON-RPC binding of A2A 1.0."""
+"""The JSON-RPC binding of A2A: 1.0 and 0.3 on one address, told apart by the method's name."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from urllib.parse import parse_qs
+from functools import partial
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from starlette.types import Receive, Scope, Send
 
 from parley.errors import (
-    AgentNotFound,
+    ContentNotSupported,
     Invalid,
     InvalidJson,
     ParleyError,
@@ -17,12 +15,15 @@ from parley.errors import (
     UnknownMethod,
     VersionNotSupported,
 )
-from parley.faces import sse
-from parley.faces.a2a import codec
+from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, encode, read
 from parley.faces.a2a.faults import InvalidRequest, details_of, fault_of
-from parley.faces.a2a.operations import Call, Frame, Operations, Stream
-from parley.faces.http import MAX_BODY, answer, check_text, header, read_body
-from parley.telemetry import tell
+from parley.faces.a2a.operations import Operations
+from parley.faces.a2a.serving import call_of, open_stream, perform, version_of, write_stream
+from parley.faces.a2a.streaming import Stream
+from parley.faces.a2a.v03 import V03
+from parley.faces.a2a.v1 import V1
+from parley.faces.http import MAX_BODY, answer, check_text, is_json, read_body
+from parley.faces.sse import EVENTS
 
 Id = str | int | float | None
 
@@ -34,15 +35,50 @@ class Request(Struct, frozen=True):
     params: Raw | UnsetType = UNSET
 
 
-_PARAMS: dict[str, type[Struct]] = {
-    "SendMessage": codec.SendParams,
-    "SendStreamingMessage": codec.SendParams,
-    "GetTask": codec.TaskParams,
-    "CancelTask": codec.CancelParams,
-    "SubscribeToTask": codec.TaskParams,
-}
+class _OnlyId(Struct, frozen=True):
+    id: Id = None
+
+
 _request = msgspec.json.Decoder(Request)
-_params = {method: msgspec.json.Decoder(kind) for method, kind in _PARAMS.items()}
+_only_id = msgspec.json.Decoder(_OnlyId)
+_EMPTY = b"{}"
+_STATUSES: dict[str, int] = {"agent_not_found": 404, "permission_denied": 403}
+"""Where the HTTP status says more than 200."""
+
+_NEW, _OLD = V1(), V03()
+METHODS: dict[str, tuple[Dialect, Operation]] = {
+    "SendMessage": (_NEW, "send"),
+    "SendStreamingMessage": (_NEW, "stream"),
+    "GetTask": (_NEW, "get"),
+    "ListTasks": (_NEW, "list"),
+    "CancelTask": (_NEW, "cancel"),
+    "SubscribeToTask": (_NEW, "subscribe"),
+    "CreateTaskPushNotificationConfig": (_NEW, "set_hook"),
+    "GetTaskPushNotificationConfig": (_NEW, "get_hook"),
+    "ListTaskPushNotificationConfigs": (_NEW, "list_hooks"),
+    "DeleteTaskPushNotificationConfig": (_NEW, "delete_hook"),
+    "GetExtendedAgentCard": (_NEW, "card"),
+    "message/send": (_OLD, "send"),
+    "message/stream": (_OLD, "stream"),
+    "message/sendSubscribe": (_OLD, "stream"),
+    "tasks/get": (_OLD, "get"),
+    "tasks/cancel": (_OLD, "cancel"),
+    "tasks/resubscribe": (_OLD, "subscribe"),
+    "tasks/pushNotificationConfig/set": (_OLD, "set_hook"),
+    "tasks/pushNotificationConfig/get": (_OLD, "get_hook"),
+    "tasks/pushNotificationConfig/list": (_OLD, "list_hooks"),
+    "tasks/pushNotificationConfig/delete": (_OLD, "delete_hook"),
+    "agent/getAuthenticatedExtendedCard": (_OLD, "card"),
+}
+_MODERN = {operation: name for name, (dialect, operation) in METHODS.items() if dialect is _NEW}
+
+
+class _Asked(Struct):
+    """What is known of a request so far, for whoever has to answer when it turns out to be wrong."""
+
+    id: Id = None
+    dialect: Dialect = _NEW
+    streaming: bool = False
 
 
 class JsonRpc:
@@ -51,115 +87,85 @@ class JsonRpc:
         self._max_body = max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        id_: Id = None
+        asked = _Asked()
         status = 200
         try:
-            body = await read_body(receive, self._max_body)
-            request = _parse(body)
-            id_ = None if request.id is UNSET else request.id
-            call = self._call(scope)
-            _check_version(scope)
-            if request.method in ("SendStreamingMessage", "SubscribeToTask"):
-                stream = await self._open(call, request)
-                return await self._stream(receive, send, stream, _encoded_id(id_))
-            result = await self._result(call, request)
-            reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (_encoded_id(id_), codec.encode(result))
+            result = await self._perform(asked, scope, receive)
+            if isinstance(result, Stream):
+                wrap = (b'{"jsonrpc":"2.0","id":%b,"result":' % encode(asked.id), b"}")
+                failed = partial(_failure, asked.id)
+                return await write_stream(receive, send, result, asked.dialect, wrap, failed)
+            reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(asked.id), encode(result))
         except ParleyError as error:
-            if isinstance(error, AgentNotFound):
-                status = 404
-            elif isinstance(error, PayloadTooLarge) and id_ is None:
-                status = 413
-            reply = _failure(id_, error)
+            reply = _failure(asked.id, error)
+            if asked.streaming and asked.dialect is _OLD:
+                # A client of 0.3 reads nothing but events here.
+                return await answer(send, 200, b"data: %b\n\n" % reply, media=EVENTS)
+            unread = isinstance(error, PayloadTooLarge) and asked.id is None
+            status = 413 if unread else _STATUSES.get(error.code, 200)
         return await answer(send, status, reply)
 
-    def _call(self, scope: Scope) -> Call:
-        slug = scope.get("path_params", {}).get("slug")
-        return Call(slug, scope["principal"], header(scope, b"idempotency-key"), header(scope, b"last-event-id"))
-
-    async def _result(self, call: Call, request: Request) -> object:
-        params = _decode(request)
-        match params:
-            case codec.SendParams():
-                return await self._operations.send(call, params)
-            case codec.CancelParams():
-                return await self._operations.cancel(call, params)
-            case codec.TaskParams():
-                return await self._operations.get(call, params)
-            case _:
-                raise UnknownMethod(f"There is no method {request.method!r}.")
-
-    async def _open(self, call: Call, request: Request) -> Stream:
-        """Everything that can be refused is refused here, before the stream begins."""
-        params = _decode(request)
-        if isinstance(params, codec.SendParams):
-            return await self._operations.stream(call, params)
-        assert isinstance(params, codec.TaskParams)
-        return await self._operations.subscribe(call, params)
-
-    async def _stream(self, receive: Receive, send: Send, stream: Stream, id_: bytes) -> None:
-        try:
-            async with aclosing(_written(stream, id_)) as written:
-                await sse.write(receive, send, written)
-        finally:
-            await stream.close()
+    async def _perform(self, asked: _Asked, scope: Scope, receive: Receive) -> object:
+        body = await read_body(receive, self._max_body)
+        if not is_json(scope):
+            raise ContentNotSupported("A JSON-RPC request is application/json.")
+        check_text(body)
+        request = _parse(body, asked)
+        asked.dialect, operation = _method(request, version_of(scope))
+        asked.streaming = operation in STREAMING
+        call = call_of(scope, scope["path_params"]["slug"])
+        params = _params(asked.dialect, operation, request)
+        if request.id is UNSET:
+            raise InvalidRequest("A request needs an `id`: A2A has no notifications.")
+        perform_or_open = open_stream if asked.streaming else perform
+        return await perform_or_open(self._operations, asked.dialect, operation, call, params)
 
 
-async def _written(stream: Stream, id_: bytes) -> AsyncGenerator[sse.Chunk, None]:
-    """Each frame as a whole JSON-RPC response. An error in mid-stream is the last frame, and has no id."""
-    try:
-        async for step in stream:
-            yield b"".join([_frame(frame, id_) for frame in step.frames]), step.last
-    except ParleyError as error:
-        tell("stream.broken", code=error.code)
-        yield b"data: %b\n\n" % _failure(msgspec.json.decode(id_), error), True
-
-
-def _frame(frame: Frame, id_: bytes) -> bytes:
-    return sse.frame(frame.seq, b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id_, codec.encode(frame.content)))
-
-
-def _parse(body: bytes) -> Request:
-    check_text(body)
+def _parse(body: bytes, asked: _Asked) -> Request:
     try:
         request = _request.decode(body)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"Not a JSON-RPC request: {error}") from None
+        asked.id = _id_of(body)
+        batch = body.lstrip().startswith(b"[")
+        reason = "A2A takes no batches; send one request at a time." if batch else f"Not a JSON-RPC request: {error}"
+        raise InvalidRequest(reason) from None
     except msgspec.DecodeError as error:
         raise InvalidJson(f"The request is not JSON: {error}") from None
     except RecursionError:
         raise InvalidRequest("Not a JSON-RPC request: nested too deep.") from None
+    asked.id = None if request.id is UNSET else request.id
     if request.jsonrpc != "2.0":
         raise InvalidRequest('`jsonrpc` must be "2.0".')
-    if request.id is UNSET:
-        raise InvalidRequest("A request needs an `id`.")
     return request
 
 
-def _decode(request: Request) -> Struct:
-    decoder = _params.get(request.method)
-    if decoder is None:
-        raise UnknownMethod(f"There is no method {request.method!r}.")
-    if request.params is UNSET:
-        raise Invalid("`params` is missing.", field="params")
+def _id_of(body: bytes) -> Id:
+    """The id of something that is otherwise no request."""
     try:
-        return decoder.decode(request.params)
-    except msgspec.ValidationError as error:
-        raise Invalid(f"Invalid params: {error}", field="params") from None
-    except RecursionError:
-        raise Invalid("Invalid params: nested too deep.", field="params") from None
+        return _only_id.decode(body).id
+    except (msgspec.MsgspecError, RecursionError):
+        return None
 
 
-def _check_version(scope: Scope) -> None:
-    """A 1.0 method needs `A2A-Version: 1.0`; without it the request counts as 0.3."""
-    version = header(scope, b"a2a-version")
-    if version is None:
-        version = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("A2A-Version", [""])[0]
-    if version != "1.0":
-        raise VersionNotSupported(f"A2A-Version is {version or 'missing'!r}; this method is served in version 1.0.")
+def _method(request: Request, version: str) -> tuple[Dialect, Operation]:
+    """By name; a method of one generation is not served to a client that asks for the other."""
+    found = METHODS.get(request.method)
+    if found is None:
+        raise UnknownMethod(f"There is no method {request.method[:80]!r}.")
+    dialect, operation = found
+    if dialect.version == version:
+        return found
+    if version == "1.0":
+        raise UnknownMethod(f"In A2A 1.0 the method {request.method} is called {_MODERN[operation]}.")
+    raise VersionNotSupported(f"{request.method} is a method of A2A 1.0: send the header A2A-Version: 1.0.")
 
 
-def _encoded_id(id_: Id) -> bytes:
-    return msgspec.json.encode(id_)
+def _params(dialect: Dialect, operation: Operation, request: Request) -> object:
+    if request.params is UNSET:
+        if operation in ("card", "list"):
+            return read(dialect.params[operation], _EMPTY)
+        raise Invalid("`params` is missing.", field="params")
+    return read(dialect.params[operation], request.params)
 
 
 def _failure(id_: Id, error: ParleyError) -> bytes:

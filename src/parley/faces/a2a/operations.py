@@ -1,93 +1,99 @@
-"""The operations of A2A, whatever binding asks for them."""
+"""The operations of A2A, whatever binding and version asks for them."""
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
+from fnmatch import fnmatchcase
 
-from msgspec import Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from parley.core.access import Principal
-from parley.core.events import ENDINGS, QUESTIONS, Event
+from parley.core.access import demand, may_use
+from parley.core.agents import Agent
+from parley.core.artifacts import Part
 from parley.core.runs import Run, evolve
 from parley.core.views import View, view_of
 from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange, Send
-from parley.engine.streams import Follower
-from parley.errors import AgentNotFound, Invalid, InvalidCursor, StaleCursor, Unsupported
-from parley.faces.a2a import codec
-from parley.faces.a2a.codec import CancelParams, SendParams, StreamResponse, TaskOut, TaskParams
-from parley.faces.sse import KEEP_ALIVE_S
-from parley.ids import RunId
+from parley.engine.ports import Listing
+from parley.engine.push import Hook, Push, check_hook
+from parley.errors import (
+    AgentNotFound,
+    ContentNotSupported,
+    ExtensionRequired,
+    Invalid,
+    InvalidCursor,
+    PushNotSupported,
+    Unsupported,
+)
+from parley.faces.a2a.card import Cards
+from parley.faces.a2a.showing import Showing
+from parley.faces.a2a.streaming import Stream, Streaming
+from parley.faces.a2a.words import (
+    Ask,
+    Call,
+    CancelParams,
+    HookRef,
+    Page,
+    Query,
+    ReplyShown,
+    TaskParams,
+    TaskShown,
+)
+from parley.ids import is_id
 
 CANCEL_WAIT_S = 5.0
 
-
-class Call(Struct, frozen=True):
-    """Who asks which agent, and what the transport's headers say.
-
-    Without an agent the call came to the server's root: a new task goes to its default agent, and any task that
-    the caller may see can be read, followed and canceled there.
-    """
-
-    agent: str | None
-    principal: Principal
-    key: str | None = None
-    last_event_id: str | None = None
-
-
-class Frame(Struct, frozen=True):
-    """What a stream shows, and the seq it brings its reader to."""
-
-    seq: int
-    content: StreamResponse
-
-
-class Step(Struct, frozen=True):
-    """What a stream shows at once; nothing stands for silence."""
-
-    frames: list[Frame]
-    last: bool = False
-
-
-class Stream:
-    """A stream that has been opened. Close it whatever happens: somebody is being kept up to date for it."""
-
-    def __init__(self, steps: AsyncGenerator[Step, None], follower: Follower | None = None) -> None:
-        self._steps = steps
-        self._follower = follower
-
-    def __aiter__(self) -> AsyncGenerator[Step, None]:
-        return self._steps
-
-    async def close(self) -> None:
-        await self._steps.aclose()
-        if self._follower is not None:
-            self._follower.close()
+Default = Callable[[], str | None]
+"""The agent behind the server's root, as of now."""
 
 
 class Operations:
-    def __init__(self, exchange: Exchange, default_agent: str | None = None) -> None:
+    def __init__(self, exchange: Exchange, push: Push, cards: Cards, default: Default) -> None:
         self._exchange = exchange
-        self._default = default_agent
+        self._push = push
+        self._cards = cards
+        self._default = default
+        self._showing = Showing(exchange.attachments)
+        self._streaming = Streaming(exchange, self._showing)
 
-    async def send(self, call: Call, params: SendParams) -> StreamResponse:
-        configuration = params.configuration or codec.Configuration()
-        _check_history(configuration.history_length)
-        outcome = await self._exchange.send(self._send(call, params))
-        if configuration.return_immediately and self._exchange.agent(outcome.run.agent).replies == "task":
+    async def send(self, call: Call, ask: Ask) -> TaskShown | ReplyShown:
+        agent = self._agent_for(call, ask)
+        outcome = await self._exchange.send(_send(call, agent, ask))
+        attaching = self._attach(outcome, ask)
+        if ask.immediate and agent.replies != "message":
             view = await self._current(outcome)
         else:
             view = await self._exchange.settled(outcome)
-        return await self._result(view, configuration.history_length)
+        if attaching is not None:
+            await attaching
+        return await self._showing.answer(view, ask.history_length)
 
-    async def get(self, call: Call, params: TaskParams) -> TaskOut:
+    async def get(self, call: Call, params: TaskParams) -> TaskShown:
         _check_history(params.history_length)
-        run = await self._exchange.visible(params.id, call.principal, call.agent)
-        return await self._task(await self._exchange.view(run.id), params.history_length)
+        run = await self._visible(call, params.id)
+        return await self._showing.task(await self._exchange.view(run.id), params.history_length)
 
-    async def cancel(self, call: Call, params: CancelParams) -> TaskOut:
+    async def list_tasks(self, call: Call, query: Query) -> Page:
+        """The caller's own tasks; an administrator, too, lists only its own here."""
+        demand(call.principal, "read")
+        agent = self._agent(call).slug if call.agent else None
+        listing = Listing(
+            str(call.principal), agent, query.context, query.state, query.since,
+            _page_cursor(query.page_token), query.page_size,
+        )  # fmt: skip
+        if query.context is not None and not is_id(query.context):
+            return Page([], "", query.page_size, 0)
+        runs, total = await self._exchange.store.list_runs(listing)
+        tasks = [await self._listed(run, query) for run in runs]
+        more = len(runs) == query.page_size and runs
+        return Page(tasks, _page_token(runs[-1]) if more else "", query.page_size, total)
+
+    async def cancel(self, call: Call, params: CancelParams) -> TaskShown:
         """The task once it has ended; or as it is, when its agent takes its time to stop."""
-        reason = _reason(params)
-        outcome = await self._exchange.cancel(params.id, call.principal, call.agent, reason)
+        demand(call.principal, "send")
+        visible = await self._visible(call, params.id)
+        outcome = await self._exchange.cancel(visible.id, call.principal, call.agent, _reason(params))
         run = outcome.run
         with self._exchange.continue_from(outcome) as follower:
             while not run.ended:
@@ -97,131 +103,147 @@ class Operations:
                 for event in events:
                     if event.payload is not None:
                         run = evolve(run, run.id, event.seq, event.at, event.payload)
-        return await self._task(await self._exchange.view(run.id), None)
+        return await self._showing.task(await self._exchange.view(run.id), None)
 
-    async def stream(self, call: Call, params: SendParams) -> Stream:
+    async def stream(self, call: Call, ask: Ask) -> Stream:
         """Send and follow; ends when the run ends or waits. Resumable when it was sent with a key."""
+        agent = self._agent_for(call, ask)
+        _check_streaming(agent)
         cursor = _cursor(call)
-        if cursor is not None and call.key is None:
-            raise Invalid("To resume this stream, send the Idempotency-Key it was begun with.", field="Last-Event-ID")
-        send = self._send(call, params)
+        send = _send(call, agent, ask)
         if cursor is not None:
             return await self._resumed(send, cursor)
         outcome = await self._exchange.send(send)
-        if self._exchange.agent(outcome.run.agent).replies == "message":
-            return Stream(self._reply_step(outcome))
-        if outcome.replayed:
-            return await self._from_now(outcome.run.id, until_settled=True)
-        return await self._from_accepted(outcome)
+        attaching = self._attach(outcome, ask)
+        if agent.replies == "message":
+            stream = self._streaming.reply(outcome)
+        elif outcome.replayed:
+            stream = await self._streaming.from_now(outcome.run.id, until_settled=True)
+        else:
+            stream = await self._streaming.from_accepted(outcome, open_ended=agent.replies == "either")
+        if attaching is not None:
+            await attaching
+        return stream
 
     async def subscribe(self, call: Call, params: TaskParams) -> Stream:
         """The task as it is, then what happens; with a cursor only the latter. Stays open while the run waits."""
         cursor = _cursor(call)
-        run = await self._exchange.visible(params.id, call.principal, call.agent)
+        run = await self._visible(call, params.id)
+        _check_streaming(self._exchange.agents.get(run.agent))
         if cursor is None and run.ended:
             raise Unsupported(f"The task is {run.state.value}; there is nothing left to subscribe to.")
         if cursor is None:
-            return await self._from_now(run.id, until_settled=False)
-        try:
-            follower = await self._exchange.follow(run.id, cursor)
-        except StaleCursor:
-            # What came after the cursor is no longer kept: begin with the task as it is.
-            return await self._from_now(run.id, until_settled=False)
-        return Stream(self._steps(run, follower, until_settled=False), follower)
+            return await self._streaming.from_now(run.id, until_settled=False)
+        return await self._streaming.after(run, cursor, until_settled=False)
 
-    def _send(self, call: Call, params: SendParams) -> Send:
-        agent = call.agent or self._default
-        if agent is None:
-            raise AgentNotFound("There is no default agent here; post to /agents/{slug}.")
-        wire = params.message
-        return Send(
-            agent, call.principal, codec.message_in(wire), wire.task_id or None, wire.context_id or None, call.key,
-        )  # fmt: skip
+    async def set_hook(self, call: Call, hook: Hook) -> Hook:
+        demand(call.principal, "send")
+        run = await self._pushable(call, hook.task)
+        return await self._push.add(run, hook)
+
+    async def get_hook(self, call: Call, ref: HookRef) -> Hook:
+        run = await self._pushable(call, ref.task)
+        return await self._push.get(run.id, ref.id)
+
+    async def list_hooks(self, call: Call, ref: HookRef, page_size: int | None, token: str) -> tuple[list[Hook], str]:
+        run = await self._pushable(call, ref.task)
+        hooks = await self._push.list(run.id, token, (page_size or 100) + 1)
+        size = page_size or 100
+        return hooks[:size], hooks[size - 1].id if len(hooks) > size else ""
+
+    async def delete_hook(self, call: Call, ref: HookRef) -> None:
+        demand(call.principal, "send")
+        run = await self._pushable(call, ref.task)
+        await self._push.remove(run.id, ref.id or "")
+
+    async def card(self, call: Call, version: str) -> bytes:
+        """The extended card; whoever got as far as this has credentials."""
+        return await self._cards.extended(self._agent(call), version)
+
+    def _agent(self, call: Call) -> Agent:
+        """The agent that is asked, if it exists for the caller."""
+        agent = self._exchange.agents.get(call.agent or self._default() or "")
+        if agent is None or not may_use(call.principal, agent):
+            raise AgentNotFound(f"There is no agent {call.agent!r} here." if call.agent else "There is no agent here.")
+        missing = [one.uri for one in agent.extensions if one.required and one.uri not in call.extensions]
+        if missing:
+            raise ExtensionRequired(f"This agent needs the extension {missing[0]}.", extension=missing[0])
+        return agent
+
+    def _agent_for(self, call: Call, ask: Ask) -> Agent:
+        demand(call.principal, "send")
+        agent = self._agent(call)
+        for part in ask.message.parts:
+            _check_media(agent, part)
+        if ask.hook is not None:
+            if not agent.push:
+                raise PushNotSupported("This agent sends no push notifications.")
+            check_hook(ask.hook)
+        return agent
+
+    async def _visible(self, call: Call, task: str) -> Run:
+        demand(call.principal, "read")
+        if call.agent is not None:
+            self._agent(call)
+        return await self._exchange.visible(task, call.principal, call.agent)
+
+    async def _pushable(self, call: Call, task: str) -> Run:
+        """Whether an agent pushes at all is no secret; whether a task exists may be."""
+        if call.agent is not None and not self._agent(call).push:
+            raise PushNotSupported("This agent sends no push notifications.")
+        run = await self._visible(call, task)
+        agent = self._exchange.agents.get(run.agent)
+        if agent is not None and not agent.push:
+            raise PushNotSupported("This agent sends no push notifications.")
+        return run
+
+    def _attach(self, outcome: Outcome, ask: Ask) -> "asyncio.Task[Hook] | None":
+        """Begun, not awaited: who follows what happens after a command must not wait for anything else first."""
+        if ask.hook is None or outcome.replayed:
+            return None
+        hook = replace(ask.hook, task=outcome.run.id)
+        return asyncio.get_running_loop().create_task(self._push.add(outcome.run, hook))
 
     async def _resumed(self, send: Send, cursor: int) -> Stream:
+        if send.key is None:
+            raise Invalid("To resume this stream, send the Idempotency-Key it was begun with.", field="Last-Event-ID")
         outcome = await self._exchange.sent_before(send)
         if outcome is None:
             raise Invalid("Nothing was begun with this Idempotency-Key yet.", field="Last-Event-ID")
-        follower = await self._exchange.follow(outcome.run.id, cursor)
-        return Stream(self._steps(outcome.run, follower, until_settled=True), follower)
-
-    async def _from_now(self, run_id: RunId, *, until_settled: bool) -> Stream:
-        view = await self._exchange.view(run_id)
-        follower = await self._exchange.follow(run_id, view.run.version)
-        return Stream(self._steps(view.run, follower, until_settled=until_settled, view=view), follower)
-
-    async def _from_accepted(self, outcome: Outcome) -> Stream:
-        """First the task as it was accepted; what the same commit added follows as updates."""
-        follower = self._exchange.continue_from(outcome)
-        cut = next(index for index, event in enumerate(outcome.events, 1) if event.type == "input")
-        accepted, rest = outcome.events[:cut], outcome.events[cut:]
-        if accepted[0].seq == 1:
-            view = view_of(accepted)
-        else:
-            view = await self._exchange.view(outcome.run.id, upto=accepted[-1].seq)
-        return Stream(self._steps(view.run, follower, until_settled=True, view=view, rest=rest), follower)
-
-    async def _steps(
-        self,
-        run: Run,
-        follower: Follower,
-        *,
-        until_settled: bool,
-        view: View | None = None,
-        rest: Sequence[Event] = (),
-    ) -> AsyncGenerator[Step, None]:
-        """From the follower's cursor on. Before that, if given: the task as in `view`, and `rest`, which leads up to
-        the cursor. `run` is the state where the stream begins."""
-        frames = [Frame(run.version, StreamResponse(task=await self._task(view, None)))] if view else []
-        if not rest and follower.cursor >= run.version and (run.settled if until_settled else run.ended):
-            yield Step(frames, last=True)
-            return
-        last_words = _LAST_WORDS if until_settled else ENDINGS
-        events = rest
-        while True:
-            last = False
-            for event in events:
-                content = codec.update_out(run, await self._exchange.attachments.loaded_event(event))
-                if content is not None:
-                    frames.append(Frame(event.seq, content))
-                if event.type in last_words:
-                    last = True
-                    break
-            if frames or last:
-                yield Step(frames, last)
-            if last:
-                return
-            frames = []
-            events = await follower.next(KEEP_ALIVE_S)
-            if not events:
-                yield Step([])
-
-    async def _reply_step(self, outcome: Outcome) -> AsyncGenerator[Step, None]:
-        view = await self._exchange.settled(outcome)
-        yield Step([Frame(view.run.version, await self._result(view, None))], last=True)
+        return await self._streaming.after(outcome.run, cursor, until_settled=True)
 
     async def _current(self, outcome: Outcome) -> View:
         if outcome.events and outcome.events[0].seq == 1:
             return view_of(outcome.events)
         return await self._exchange.view(outcome.run.id)
 
-    async def _result(self, view: View, history_length: int | None) -> StreamResponse:
-        if view.reply is not None:
-            said = replace(view.reply, parts=await self._exchange.attachments.loaded(view.reply.parts))
-            return StreamResponse(message=codec.message_out(view.run, said))
-        return StreamResponse(task=await self._task(view, history_length))
-
-    async def _task(self, view: View, history_length: int | None) -> TaskOut:
-        task = codec.task_out(view, history_length)
-        if not view.has_blobs:
-            return task
-        load = self._exchange.attachments.loaded
-        artifacts = [replace(artifact, parts=await load(artifact.parts)) for artifact in task.artifacts]
-        history = [replace(message, parts=await load(message.parts)) for message in task.history]
-        return replace(task, artifacts=artifacts, history=history)
+    async def _listed(self, run: Run, query: Query) -> TaskShown:
+        view = await self._exchange.view(run.id)
+        return await self._showing.task(view, query.history_length, artifacts=query.artifacts)
 
 
-_LAST_WORDS = ENDINGS | QUESTIONS
+def _send(call: Call, agent: Agent, ask: Ask) -> Send:
+    return Send(agent.slug, call.principal, ask.message, ask.task, ask.context, call.key)
+
+
+def _check_streaming(agent: Agent | None) -> None:
+    if agent is not None and not agent.streaming:
+        raise Unsupported("This agent does not stream.")
+
+
+def _check_media(agent: Agent, part: Part) -> None:
+    """Only what a part says of itself counts; bytes without a type are taken as they are."""
+    media = part.media_type
+    if media is None:
+        media = "text/plain" if part.text is not None else "application/json" if part.data is not UNSET else None
+    kind = (media or "").partition(";")[0].strip().lower()
+    if kind and not any(fnmatchcase(kind, _pattern(mode)) for mode in agent.input_modes):
+        raise ContentNotSupported(f"This agent does not read {kind}; it reads {', '.join(agent.input_modes)}.")
+
+
+def _pattern(mode: str) -> str:
+    """`text` and `*` are what older cards say for `text/*` and `*/*`."""
+    return mode.lower() if "/" in mode or mode == "*" else f"{mode.lower()}/*"
 
 
 def _cursor(call: Call) -> int | None:
@@ -230,6 +252,22 @@ def _cursor(call: Call) -> int | None:
     if not (call.last_event_id.isascii() and call.last_event_id.isdigit() and len(call.last_event_id) < 16):
         raise InvalidCursor("Last-Event-ID is the number of the last event you saw.", field="Last-Event-ID")
     return int(call.last_event_id)
+
+
+def _page_token(run: Run) -> str:
+    return urlsafe_b64encode(f"{run.status_at}:{run.id}".encode()).decode().rstrip("=")
+
+
+def _page_cursor(token: str) -> tuple[int, str] | None:
+    if not token:
+        return None
+    try:
+        at, _, run = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode().partition(":")
+        if not 0 <= int(at) < 2**63 or not is_id(run):
+            raise ValueError
+        return int(at), run
+    except ValueError:
+        raise Invalid("pageToken is not one that this server gave out.", field="pageToken") from None
 
 
 def _check_history(length: int | None) -> None:

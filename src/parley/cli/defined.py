@@ -1,0 +1,77 @@
+"""What definitions say, without serving it."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from parley.cli.exits import OK, USAGE
+from parley.core.agents import Limits
+from parley.definitions.reading import Defined, Reading, Sources, sources
+from parley.errors import ConfigurationError
+from parley.settings import FILE, load
+
+
+def run_check(paths: Sequence[str] | None, *, as_json: bool) -> int:
+    reading = _read(paths)
+    if as_json:
+        print(json.dumps({"agents": [_entry(one) for one in reading.defined], "faults": _faults(reading)}, indent=2))
+    else:
+        _print_table("slug", "name", "driver", "defined in", rows=[_where(one) for one in reading.defined])
+        _complain(reading.faults)
+    return USAGE if reading.faults else OK
+
+
+def run_list(paths: Sequence[str] | None, *, as_json: bool) -> int:
+    reading = _read(paths)
+    if as_json:
+        print(json.dumps([_entry(one) for one in reading.defined], indent=2))
+    else:
+        _print_table("slug", "name", "driver", "visibility", "limits", rows=[_row(one) for one in reading.defined])
+    _complain(reading.faults)
+    return USAGE if reading.faults else OK
+
+
+def _read(paths: Sequence[str] | None) -> Reading:
+    """Only what is named; or, if nothing is, what `parley serve` would serve."""
+    return Reading(Sources(tuple(paths)) if paths else sources(load().agents, FILE))
+
+
+def _entry(one: Defined) -> dict[str, Any]:
+    agent = one.driver.agent
+    limits = {name: getattr(agent.limits, name) for name in Limits.__struct_fields__}
+    return {
+        "slug": agent.slug, "name": agent.name, "driver": one.kind, "visibility": agent.visibility,
+        "limits": limits, "file": one.file, "line": one.line,
+    }  # fmt: skip
+
+
+def _faults(reading: Reading) -> list[dict[str, Any]]:
+    return [{"message": fault.message, **fault.details} for fault in reading.faults]
+
+
+def _where(one: Defined) -> tuple[str, ...]:
+    agent = one.driver.agent
+    return agent.slug, agent.name, one.kind, f"{one.file}:{one.line}"
+
+
+def _row(one: Defined) -> tuple[str, ...]:
+    agent = one.driver.agent
+    limits = {name: getattr(agent.limits, name) for name in Limits.__struct_fields__}
+    shown = ", ".join(f"{name} {value:g}" for name, value in limits.items() if value is not None)
+    return agent.slug, agent.name, one.kind, agent.visibility, shown or "none"
+
+
+def _print_table(*headers: str, rows: Sequence[tuple[str, ...]]) -> None:
+    table = Table(*headers, box=None, header_style="bold")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table if rows else "No agents are defined.", markup=False)
+
+
+def _complain(faults: Sequence[ConfigurationError]) -> None:
+    for fault in faults:
+        typer.echo(fault.message, err=True)

@@ -1,0 +1,1 @@
+"""Agents as files: read with the line of every fault, and read again when they change."""

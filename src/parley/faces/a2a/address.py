@@ -1,0 +1,51 @@
+"""Which agent a path belongs to, and which binding: found by hand, because no path is asked as often as these."""
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from parley.engine.exchange import Exchange
+from parley.faces.a2a.discovery import CARD_PATHS, Discovery
+from parley.faces.a2a.jsonrpc import JsonRpc
+from parley.faces.a2a.rest import Rest
+
+_PREFIX = "/agents/"
+_OPERATIONS = frozenset(("message:send", "message:stream", "tasks", "extendedAgentCard"))
+
+
+class Addresses:
+    """`/agents/{slug}` and what is below it; the same at the root for the default agent; `/{tenant}/…` over HTTP."""
+
+    def __init__(self, exchange: Exchange, rpc: JsonRpc, rest: Rest, discovery: Discovery, others: ASGIApp) -> None:
+        self._exchange = exchange
+        self._rpc = rpc
+        self._rest = rest
+        self._discovery = discovery
+        self._others = others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"] if scope["type"] == "http" else ""
+        if path.startswith(_PREFIX):
+            slug, _, rest = path[len(_PREFIX) :].partition("/")
+        else:
+            slug, rest = self._at_root(path)
+        if slug == "" or rest is None:
+            return await self._others(scope, receive, send)
+        method: str = scope["method"]
+        if slug is None and not rest and method != "POST":
+            return await self._others(scope, receive, send)
+        scope = {**scope, "path_params": {"slug": slug, "rest": rest}}
+        if not rest and method == "POST":
+            return await self._rpc(scope, receive, send)
+        if f"/{rest}" in CARD_PATHS and method in ("GET", "HEAD"):
+            return await self._discovery.card(scope, receive, send)
+        return await self._rest(scope, receive, send)
+
+    def _at_root(self, path: str) -> tuple[str | None, str | None]:
+        """The agent that a path without the prefix names, if any, and what is asked of it; None: not our path."""
+        if path == "/" or path in CARD_PATHS:
+            return None, path[1:]
+        head, _, rest = path[1:].partition("/")
+        if head in _OPERATIONS or (head == "v1" and rest):
+            return None, path[1:]
+        if rest.partition("/")[0] in _OPERATIONS and head in self._exchange.agents:
+            return head, rest
+        return None, None

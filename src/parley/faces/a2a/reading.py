@@ -1,0 +1,89 @@
+"""Rules that every version of A2A shares when a wire is read, and what a stream shows of an event."""
+
+from datetime import UTC, datetime
+
+from msgspec import UNSET, Raw, UnsetType
+
+from parley.core.events import (
+    AuthRequired,
+    Canceled,
+    Completed,
+    Event,
+    Failed,
+    InputRequired,
+    Payload,
+    Progress,
+    Rejected,
+    Rescued,
+    Started,
+    TurnEnded,
+)
+from parley.core.runs import State
+from parley.core.views import Status, spoken
+from parley.errors import Invalid
+
+MAX_PAGE = 100
+MAX_MESSAGE_ID = 255
+_STATES: dict[type[Payload], State] = {
+    Started: State.WORKING,
+    Progress: State.WORKING,
+    InputRequired: State.INPUT_REQUIRED,
+    AuthRequired: State.AUTH_REQUIRED,
+    TurnEnded: State.SUBMITTED,
+    Rescued: State.SUBMITTED,
+    Completed: State.COMPLETED,
+    Failed: State.FAILED,
+    Canceled: State.CANCELED,
+    Rejected: State.REJECTED,
+}
+
+
+def status_of(event: Event) -> Status | None:
+    """The status that an event leads to, if it is one that a stream shows."""
+    payload = event.payload
+    state = _STATES.get(type(payload)) if payload is not None else None
+    if payload is None or state is None:
+        return None
+    return Status(state, event.at, spoken(event, payload))
+
+
+def check_role(role: str, *users: str) -> None:
+    if role not in users:
+        raise Invalid(f"A client's message has the role {users[0]}.", field="message.role")
+
+
+def message_id(given: str) -> str:
+    if not 1 <= len(given) <= MAX_MESSAGE_ID or not given.isprintable():
+        raise Invalid(f"messageId has 1 to {MAX_MESSAGE_ID} printable characters.", field="message.messageId")
+    return given
+
+
+def metadata(value: Raw | UnsetType, field: str) -> Raw | UnsetType:
+    if value is UNSET or bytes(value) == b"null":
+        return UNSET
+    if not bytes(value).lstrip().startswith(b"{"):
+        raise Invalid("Metadata is a JSON object.", field=field)
+    return value
+
+
+def history_length(length: int | None) -> int | None:
+    if length is not None and length < 0:
+        raise Invalid("historyLength is zero or more.", field="historyLength")
+    return length
+
+
+def page_size(size: int | None) -> int:
+    if size is None:
+        return 50
+    if not 1 <= size <= MAX_PAGE:
+        raise Invalid(f"pageSize is between 1 and {MAX_PAGE}.", field="pageSize")
+    return size
+
+
+def time_ms(text: str, field: str) -> int:
+    """The milliseconds of an ISO 8601 time; without an offset it counts as UTC."""
+    try:
+        at = datetime.fromisoformat(text)
+        return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise Invalid(f"{field} is not an ISO 8601 time.", field=field) from None

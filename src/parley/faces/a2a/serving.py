@@ -1,0 +1,125 @@
+"""What the JSON bindings share: an operation asked for in some dialect, and its answer in the same."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any
+
+from msgspec import Raw
+from msgspec.structs import replace
+from starlette.types import Receive, Scope, Send
+
+from parley.core.access import Principal
+from parley.errors import Invalid, ParleyError, Unauthenticated, VersionNotSupported
+from parley.faces import sse
+from parley.faces.a2a import reading
+from parley.faces.a2a.dialect import Dialect, Operation, encode
+from parley.faces.a2a.operations import Operations
+from parley.faces.a2a.streaming import Stream
+from parley.faces.a2a.v1 import HookListIn
+from parley.faces.a2a.words import Call
+from parley.faces.http import asked_version, header
+from parley.telemetry import tell
+
+GENERATIONS = ("0.3", "1.0")
+
+
+def version_of(scope: Scope) -> str:
+    """The generation that the client asks for; 0.3 when it says nothing."""
+    asked = asked_version(scope)
+    if asked and asked not in GENERATIONS:
+        known = " and ".join(GENERATIONS)
+        raise VersionNotSupported(f"A2A-Version {asked[:20]!r} is not served here; {known} are.")
+    return asked or "0.3"
+
+
+def call_of(scope: Scope, agent: str | None) -> Call:
+    principal: Principal | None = scope["principal"]
+    if principal is None:
+        raise Unauthenticated("This needs credentials.")
+    spoken = header(scope, b"a2a-extensions") or header(scope, b"x-a2a-extensions") or ""
+    return Call(
+        agent, principal, header(scope, b"idempotency-key"), header(scope, b"last-event-id"),
+        frozenset(uri.strip() for uri in spoken.split(",") if uri.strip()),
+    )  # fmt: skip
+
+
+def addressed(call: Call, params: Any) -> Call:
+    """A tenant in the request names the agent, where the address does not."""
+    tenant: str | None = getattr(params, "tenant", None)
+    if not tenant or tenant == call.agent:
+        return call
+    if call.agent is not None:
+        raise Invalid(f"This is the address of {call.agent!r}, not of the tenant.", field="tenant")
+    return replace(call, agent=tenant)
+
+
+async def perform(operations: Operations, dialect: Dialect, operation: Operation, call: Call, params: Any) -> object:
+    """The result of an operation that answers at once, ready to be encoded."""
+    call = addressed(call, params)
+    match operation:
+        case "send":
+            return dialect.sent(await operations.send(call, dialect.ask(params)))
+        case "get":
+            return dialect.task(await operations.get(call, params))
+        case "list":
+            return dialect.page(await operations.list_tasks(call, dialect.query(params)))
+        case "cancel":
+            return dialect.task(await operations.cancel(call, params))
+        case "set_hook":
+            return dialect.hook_out(await operations.set_hook(call, dialect.hook(params)))
+        case "get_hook":
+            return dialect.hook_out(await operations.get_hook(call, dialect.hook_ref(params)))
+        case "list_hooks":
+            size, token = _page(params)
+            return dialect.hooks_out(*await operations.list_hooks(call, dialect.hook_ref(params), size, token))
+        case "delete_hook":
+            return await operations.delete_hook(call, dialect.hook_ref(params))
+        case "card":
+            return Raw(await operations.card(call, dialect.version))
+        case _:
+            raise Invalid(f"{operation} is a stream.")
+
+
+async def open_stream(
+    operations: Operations, dialect: Dialect, operation: Operation, call: Call, params: Any
+) -> Stream:
+    """Everything that can be refused is refused here, before the stream begins."""
+    call = addressed(call, params)
+    if operation == "stream":
+        return await operations.stream(call, dialect.ask(params))
+    return await operations.subscribe(call, params)
+
+
+async def write_stream(
+    receive: Receive, send: Send, stream: Stream, dialect: Dialect, wrap: tuple[bytes, bytes],
+    failed: Callable[[ParleyError], bytes],
+) -> None:  # fmt: skip
+    """Each frame between the two halves of `wrap`. An error in mid-stream is the last frame, and has no id."""
+    try:
+        async with aclosing(_written(stream, dialect, wrap, failed)) as written:
+            await sse.write(receive, send, written)
+    finally:
+        await stream.close()
+
+
+async def _written(
+    stream: Stream, dialect: Dialect, wrap: tuple[bytes, bytes], failed: Callable[[ParleyError], bytes]
+) -> AsyncGenerator[sse.Chunk, None]:
+    before, behind = wrap
+    try:
+        async for step in stream:
+            chunks: list[bytes] = []
+            for index, frame in enumerate(step.frames, 1):
+                content = dialect.frame(frame.shown, step.last and index == len(step.frames))
+                if content is not None:
+                    chunks.append(sse.frame(frame.seq, before + encode(content) + behind))
+            yield b"".join(chunks), step.last
+    except ParleyError as error:
+        tell("stream.broken", code=error.code)
+        yield b"data: %b\n\n" % failed(error), True
+
+
+def _page(params: Any) -> tuple[int | None, str]:
+    if not isinstance(params, HookListIn):
+        return None, ""
+    return (None if params.page_size is None else reading.page_size(params.page_size)), params.page_token or ""

@@ -1,0 +1,145 @@
+"""A2A's streams: a task as it is or as it was accepted, then what happens, resumable from any event."""
+
+from collections.abc import AsyncGenerator, Sequence
+
+from msgspec import Struct
+
+from parley.core.events import ENDINGS, QUESTIONS, Event, Replied
+from parley.core.runs import Run
+from parley.core.views import View, view_of
+from parley.engine.commands import Outcome
+from parley.engine.exchange import Exchange
+from parley.engine.streams import Follower
+from parley.errors import StaleCursor
+from parley.faces.a2a.showing import Showing
+from parley.faces.a2a.words import ReplyShown, Shown, UpdateShown
+from parley.faces.sse import KEEP_ALIVE_S
+from parley.ids import RunId
+
+_LAST_WORDS = ENDINGS | QUESTIONS
+_PRELUDE = frozenset(("submitted", "input", "started"))
+"""What is written before an agent has done anything."""
+
+
+class Frame(Struct, frozen=True):
+    """What a stream shows, and the seq it brings its reader to."""
+
+    seq: int
+    shown: Shown
+
+
+class Step(Struct, frozen=True):
+    """What a stream shows at once; nothing stands for silence."""
+
+    frames: list[Frame]
+    last: bool = False
+
+
+class Stream:
+    """A stream that has been opened. Close it whatever happens: somebody is being kept up to date for it."""
+
+    def __init__(self, steps: AsyncGenerator[Step, None], follower: Follower | None = None) -> None:
+        self._steps = steps
+        self._follower = follower
+
+    def __aiter__(self) -> AsyncGenerator[Step, None]:
+        return self._steps
+
+    async def close(self) -> None:
+        await self._steps.aclose()
+        if self._follower is not None:
+            self._follower.close()
+
+
+class Streaming:
+    """`until_settled`: the stream ends also when the run waits for somebody."""
+
+    def __init__(self, exchange: Exchange, showing: Showing) -> None:
+        self._exchange = exchange
+        self._showing = showing
+
+    async def after(self, run: Run, cursor: int, *, until_settled: bool) -> Stream:
+        """Only what came after the cursor; from the task as it is when that is no longer kept."""
+        try:
+            follower = await self._exchange.follow(run.id, cursor)
+        except StaleCursor:
+            return await self.from_now(run.id, until_settled=until_settled)
+        return Stream(self._steps(run, follower, until_settled=until_settled), follower)
+
+    async def from_now(self, run_id: RunId, *, until_settled: bool) -> Stream:
+        view = await self._exchange.view(run_id)
+        follower = await self._exchange.follow(run_id, view.run.version)
+        return Stream(self._steps(view.run, follower, until_settled=until_settled, view=view), follower)
+
+    async def from_accepted(self, outcome: Outcome, *, open_ended: bool) -> Stream:
+        """First the task as it was accepted; what the same commit added follows as updates. `open_ended`: it may turn
+        out to be a message instead."""
+        follower = self._exchange.continue_from(outcome)
+        cut = next(index for index, event in enumerate(outcome.events, 1) if event.type == "input")
+        accepted, rest = outcome.events[:cut], outcome.events[cut:]
+        if accepted[0].seq == 1:
+            view = view_of(accepted)
+        else:
+            view = await self._exchange.view(outcome.run.id, upto=accepted[-1].seq)
+        if open_ended:
+            return Stream(self._either(view, follower, rest), follower)
+        return Stream(self._steps(view.run, follower, until_settled=True, view=view, rest=rest), follower)
+
+    def reply(self, outcome: Outcome) -> Stream:
+        return Stream(self._reply_step(outcome))
+
+    async def _reply_step(self, outcome: Outcome) -> AsyncGenerator[Step, None]:
+        view = await self._exchange.settled(outcome)
+        yield Step([Frame(view.run.version, await self._showing.answer(view, None))], last=True)
+
+    async def _either(self, view: View, follower: Follower, rest: Sequence[Event]) -> AsyncGenerator[Step, None]:
+        """A stream is one message or begins with a task: which one shows in what the agent does first."""
+        events = list(rest)
+        while all(event.type in _PRELUDE for event in events):
+            more = await follower.next(KEEP_ALIVE_S)
+            events += more
+            if not more:
+                yield Step([])
+        first = next(event for event in events if event.type not in _PRELUDE)
+        if isinstance(first.payload, Replied):
+            view.feed(events)
+            said = view.reply
+            assert said is not None
+            yield Step([Frame(first.seq, ReplyShown(view.run, await self._showing.said(said)))], last=True)
+            return
+        async for step in self._steps(view.run, follower, until_settled=True, view=view, rest=events):
+            yield step
+
+    async def _steps(
+        self,
+        run: Run,
+        follower: Follower,
+        *,
+        until_settled: bool,
+        view: View | None = None,
+        rest: Sequence[Event] = (),
+    ) -> AsyncGenerator[Step, None]:
+        """From the follower's cursor on. Before that, if given: the task as in `view`, and `rest`, which leads up to
+        the cursor. `run` is the state where the stream begins."""
+        frames = [Frame(run.version, await self._showing.task(view, None))] if view else list[Frame]()
+        if not rest and follower.cursor >= run.version and (run.settled if until_settled else run.ended):
+            yield Step(frames, last=True)
+            return
+        last_words = _LAST_WORDS if until_settled else ENDINGS
+        events = rest
+        while True:
+            last = False
+            for event in events:
+                loaded = await self._exchange.attachments.loaded_event(event)
+                frames.append(Frame(event.seq, UpdateShown(run, loaded)))
+                if event.type in last_words:
+                    last = True
+                    break
+            if frames or last:
+                yield Step(frames, last)
+            if last:
+                return
+            frames = []
+            events = await follower.next(KEEP_ALIVE_S)
+            if not events:
+                yield Step([])

@@ -1,0 +1,302 @@
+"""A2A 0.3 over HTTP: the JSON of its protobuf, which differs from its JSON-RPC. `content` instead of `parts`, enum
+names, CANCELLED with two L, resource names."""
+
+import binascii
+from base64 import b64decode, b64encode
+from typing import Any, ClassVar
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
+
+from parley.clock import iso
+from parley.core.artifacts import Artifact, Part
+from parley.core.conversations import Message
+from parley.core.events import ArtifactAdded, Event
+from parley.core.runs import Run, State
+from parley.core.views import Said, Status
+from parley.engine.push import Hook
+from parley.errors import Invalid, Unsupported
+from parley.faces.a2a import reading, v1
+from parley.faces.a2a.dialect import Operation
+from parley.faces.a2a.v03 import HookConfig, as_object, hook_config, hook_in
+from parley.faces.a2a.words import (
+    Ask,
+    CancelParams,
+    CardParams,
+    HookRef,
+    Page,
+    Query,
+    ReplyShown,
+    Shown,
+    TaskParams,
+    TaskShown,
+)
+
+STATES: dict[State, str] = v1.STATES | {State.CANCELED: "TASK_STATE_CANCELLED"}
+_ROLES = {"user": "ROLE_USER", "agent": "ROLE_AGENT"}
+
+
+class _In(Struct, frozen=True, rename="camel", kw_only=True):
+    """Read from the wire: fields that are not known are ignored."""
+
+
+class File(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    file_with_uri: str | None = None
+    file_with_bytes: bytes | None = None
+    mime_type: str | None = None
+    name: str | None = None
+
+
+class Data(Struct, frozen=True):
+    data: Raw
+
+
+class PartWire(Struct, frozen=True, omit_defaults=True):
+    """The same in both directions."""
+
+    text: str | None = None
+    file: File | None = None
+    data: Data | None = None
+    metadata: Raw | UnsetType = UNSET
+
+
+class MessageIn(_In, frozen=True, kw_only=True):
+    message_id: str
+    role: str
+    content: tuple[PartWire, ...]
+    context_id: str | None = None
+    task_id: str | None = None
+    metadata: Raw | UnsetType = UNSET
+    extensions: tuple[str, ...] | None = None
+
+
+class Configuration(_In, frozen=True, kw_only=True):
+    history_length: int | None = None
+    blocking: bool | None = None
+    push_notification: HookConfig | None = None
+
+
+class SendParams(_In, frozen=True, kw_only=True):
+    message: MessageIn
+    configuration: Configuration | None = None
+
+
+class ConfigIn(_In, frozen=True, kw_only=True):
+    name: str | None = None
+    push_notification_config: HookConfig
+
+
+class HookIn(_In, frozen=True, kw_only=True):
+    """CreateTaskPushNotificationConfigRequest; the task is in the path."""
+
+    config: ConfigIn
+    config_id: str | None = None
+    task_id: str = ""
+
+
+class HookRefIn(_In, frozen=True, kw_only=True):
+    task_id: str
+    id: str | None = None
+
+
+class _Out(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    pass
+
+
+class MessageOut(_Out, frozen=True):
+    message_id: str
+    role: str
+    content: list[PartWire]
+    context_id: str | None = None
+    task_id: str | None = None
+    metadata: Raw | UnsetType = UNSET
+    extensions: tuple[str, ...] = ()
+
+
+class StatusOut(_Out, frozen=True):
+    state: str
+    timestamp: str
+    message: MessageOut | None = None
+
+
+class ArtifactOut(_Out, frozen=True):
+    artifact_id: str
+    parts: list[PartWire]
+    name: str | None = None
+    description: str | None = None
+    metadata: Raw | UnsetType = UNSET
+
+
+class TaskOut(_Out, frozen=True):
+    id: str
+    context_id: str
+    status: StatusOut
+    artifacts: list[ArtifactOut] = []
+    history: list[MessageOut] = []
+
+
+class StatusUpdate(_Out, frozen=True):
+    task_id: str
+    context_id: str
+    status: StatusOut
+    final: bool = False
+
+
+class ArtifactUpdate(_Out, frozen=True):
+    task_id: str
+    context_id: str
+    artifact: ArtifactOut
+    append: bool = False
+    last_chunk: bool = False
+
+
+class StreamResponse(_Out, frozen=True):
+    task: TaskOut | None = None
+    message: MessageOut | None = None
+    status_update: StatusUpdate | None = None
+    artifact_update: ArtifactUpdate | None = None
+
+
+class HookOut(_Out, frozen=True):
+    name: str
+    push_notification_config: HookConfig
+
+
+class HooksOut(_Out, frozen=True):
+    configs: list[HookOut] | UnsetType = UNSET
+    next_page_token: str = ""
+
+
+class V03Rest:
+    version: ClassVar[str] = "0.3"
+    params: ClassVar[dict[Operation, type[Any]]] = {
+        "send": SendParams, "stream": SendParams, "get": TaskParams, "cancel": CancelParams, "subscribe": TaskParams,
+        "set_hook": HookIn, "get_hook": HookRefIn, "list_hooks": HookRefIn, "delete_hook": HookRefIn,
+        "card": CardParams,
+    }  # fmt: skip
+
+    def ask(self, params: SendParams) -> Ask:
+        wire, asked = params.message, params.configuration or Configuration()
+        reading.check_role(wire.role, "ROLE_USER")
+        message = Message(
+            reading.message_id(wire.message_id),
+            tuple(_part_in(part, index) for index, part in enumerate(wire.content)),
+            reading.metadata(wire.metadata, "message.metadata"),
+            wire.extensions or (),
+        )
+        hook = asked.push_notification
+        return Ask(
+            message, wire.task_id or None, wire.context_id or None,
+            reading.history_length(asked.history_length or None), asked.blocking is False,
+            hook_in("", hook) if hook else None,
+        )  # fmt: skip
+
+    def query(self, params: Any) -> Query:
+        raise Unsupported("A2A 0.3 does not list tasks.")
+
+    def hook(self, params: HookIn) -> Hook:
+        hook = hook_in(params.task_id, params.config.push_notification_config)
+        return replace(hook, id=hook.id or params.config_id or "")
+
+    def hook_ref(self, params: HookRefIn) -> HookRef:
+        return HookRef(params.task_id, params.id)
+
+    def sent(self, shown: TaskShown | ReplyShown) -> StreamResponse:
+        if isinstance(shown, TaskShown):
+            return StreamResponse(task=self.task(shown))
+        said = shown.said
+        reply = MessageOut(
+            said.id, _ROLES[said.role], _parts_out(said.parts), shown.run.conversation, metadata=said.metadata
+        )
+        return StreamResponse(message=reply)
+
+    def task(self, shown: TaskShown) -> TaskOut:
+        run = shown.run
+        return TaskOut(
+            run.id,
+            run.conversation,
+            _status_out(run, shown.status),
+            [_artifact_out(artifact) for artifact in shown.artifacts],
+            [_said_out(run, said) for said in shown.history],
+        )
+
+    def frame(self, shown: Shown, last: bool) -> StreamResponse | None:
+        if isinstance(shown, TaskShown | ReplyShown):
+            return self.sent(shown)
+        return _update_out(shown.run, shown.event, last)
+
+    def page(self, page: Page) -> object:
+        raise Unsupported("A2A 0.3 does not list tasks.")
+
+    def hook_out(self, hook: Hook) -> HookOut:
+        return HookOut(f"tasks/{hook.task}/pushNotificationConfigs/{hook.id}", hook_config(hook))
+
+    def hooks_out(self, hooks: list[Hook], next_token: str) -> HooksOut:
+        return HooksOut([self.hook_out(hook) for hook in hooks], next_token)
+
+
+def _part_in(part: PartWire, index: int) -> Part:
+    where = f"message.content[{index}]"
+    metadata = reading.metadata(part.metadata, f"{where}.metadata")
+    if sum(member is not None for member in (part.text, part.file, part.data)) != 1:
+        raise Invalid("A part needs exactly one of text, file, data.", field=where)
+    if part.text is not None:
+        return Part(text=part.text, metadata=metadata)
+    if part.data is not None:
+        return Part(data=part.data.data, metadata=metadata)
+    file = part.file or File()
+    if (file.file_with_bytes is None) == (file.file_with_uri is None):
+        raise Invalid("A file has either fileWithBytes or fileWithUri.", field=f"{where}.file")
+    raw = _once(file.file_with_bytes) if file.file_with_bytes is not None else None
+    return Part(
+        raw=raw, url=file.file_with_uri, media_type=file.mime_type or None, filename=file.name or None,
+        metadata=metadata,
+    )  # fmt: skip
+
+
+def _once(given: bytes) -> bytes:
+    """The official 0.3 client puts base64 text into a field that is base64 on the wire by itself."""
+    try:
+        return b64decode(given, validate=True)
+    except (binascii.Error, ValueError):
+        return given
+
+
+def _parts_out(parts: tuple[Part, ...]) -> list[PartWire]:
+    return [_part_out(part) for part in parts]
+
+
+def _part_out(part: Part) -> PartWire:
+    if part.text is not None:
+        return PartWire(text=part.text, metadata=part.metadata)
+    if part.data is not UNSET:
+        return PartWire(data=Data(as_object(part.data)), metadata=part.metadata)
+    twice = b64encode(part.raw) if part.raw is not None else None
+    return PartWire(file=File(part.url, twice, part.media_type, part.filename), metadata=part.metadata)
+
+
+def _update_out(run: Run, event: Event, last: bool) -> StreamResponse | None:
+    payload = event.payload
+    if isinstance(payload, ArtifactAdded):
+        parts = _parts_out(payload.parts)
+        artifact = ArtifactOut(payload.artifact, parts, payload.name, payload.description, payload.metadata)
+        update = ArtifactUpdate(run.id, run.conversation, artifact, payload.append, payload.last)
+        return StreamResponse(artifact_update=update)
+    status = reading.status_of(event)
+    if status is None:
+        return None
+    return StreamResponse(status_update=StatusUpdate(run.id, run.conversation, _status_out(run, status), last))
+
+
+def _status_out(run: Run, status: Status) -> StatusOut:
+    return StatusOut(STATES[status.state], iso(status.at), _said_out(run, status.said) if status.said else None)
+
+
+def _said_out(run: Run, said: Said) -> MessageOut:
+    return MessageOut(
+        said.id, _ROLES[said.role], _parts_out(said.parts), run.conversation, run.id, said.metadata, said.extensions
+    )
+
+
+def _artifact_out(artifact: Artifact) -> ArtifactOut:
+    return ArtifactOut(artifact.id, _parts_out(artifact.parts), artifact.name, artifact.description, artifact.metadata)
