@@ -11,6 +11,7 @@ import {
 } from '@a2a-js/sdk/client';
 
 const [server, binding, version] = process.argv.slice(2);
+const PATIENCE_MS = 40_000;
 const legacyCompat = { enabled: version === '0.3' };
 const everyByte = Buffer.from(Array.from({ length: 256 }, (_, index) => index));
 // Valid base64 by accident: a server that guesses would decode it once too often.
@@ -185,10 +186,16 @@ const scenarios = {
   },
 };
 
+// So that the one that does not end is known by its name.
+const impatient = () => new Promise((_, reject) => setTimeout(reject, PATIENCE_MS, new Error('did not end')).unref());
+
 const told = {};
 await Promise.all(
   Object.entries(scenarios).map(async ([name, scenario]) => {
-    told[name] = await scenario().catch((error) => ({ raised: `${error.name}: ${error.message}` }));
+    const ended = Promise.race([scenario(), impatient()]);
+    told[name] = await ended.catch((error) => ({ raised: `${error.name}: ${error.message}` }));
   }),
 );
 console.log(JSON.stringify(told));
+// A stream that did not end would keep the program.
+process.exit();

@@ -26,6 +26,7 @@ from a2a.types import (
     TextPart,
 )
 
+PATIENCE_S = 40.0
 ALL_BYTES = base64.b64encode(bytes(range(256))).decode()
 
 
@@ -181,7 +182,9 @@ async def main(url, transport):
         asker.send, asker.stream, asker.question, asker.message, asker.polling, asker.cancel, asker.silence,
         asker.silence_resubscribed, asker.push, asker.files, asker.data, asker.unknown, asker.ended,
     )  # fmt: skip
-    results = await asyncio.gather(*(scenario() for scenario in scenarios), return_exceptions=True)
+    # One that does not end is then known by its name.
+    begun = (asyncio.wait_for(scenario(), PATIENCE_S) for scenario in scenarios)
+    results = await asyncio.gather(*begun, return_exceptions=True)
     told = {
         scenario.__name__: {"raised": repr(result)} if isinstance(result, BaseException) else result
         for scenario, result in zip(scenarios, results, strict=True)
