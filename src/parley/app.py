@@ -25,6 +25,7 @@ from parley.faces.http import Endpoint, Shielded, answer
 from parley.faces.identity import Identified
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
+from parley.security.netguard import LOOPBACK, Guard, Outbound
 from parley.security.secrets import FILE as SECRETS_FILE
 from parley.security.secrets import Secrets
 from parley.security.signing import SigningKeys
@@ -126,10 +127,17 @@ def gate(settings: Settings, records: Records) -> Gate:
     if settings.oidc_issuer is not None:
         if settings.oidc_audience is None:
             raise ConfigurationError("The setting oidc_issuer needs oidc_audience.", field="oidc_audience")
-        tokens = Tokens(settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url)
+        tokens = Tokens(
+            settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url, allow=_allowed(settings)
+        )  # fmt: skip
     if settings.auth == "none":
         tell("auth.none", warning="Everybody who can reach this server may use it.")
     return Gate(settings.auth, Credentials(ApiKeys(records), tokens))
+
+
+def _allowed(settings: Settings) -> list[str]:
+    """With `auth = "local"` everything here is this machine's own, so its addresses are no secret from anybody."""
+    return [*settings.allow_hosts, *(LOOPBACK if settings.auth == "local" else ())]
 
 
 def _identified(app: ASGIApp, settings: Settings, gate: Gate) -> ASGIApp:
