@@ -10,6 +10,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley.engine.exchange import Exchange
+from parley.engine.hooks import Hooks
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
 from parley.errors import ConfigurationError, ParleyError
@@ -158,23 +159,37 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate) -> ASGIApp:
 async def open_faces(exchange: Exchange, settings: Settings, base_url: str) -> AsyncGenerator[ASGIApp, None]:
     """Every face on its path, and what they need beside the exchange."""
     async with open_records(settings) as records:
-        webhooks = Webhooks(exchange)
-        push = Push(
-            records, open_secrets(settings), exchange.follow, exchange.commands.state, webhooks,
-            lambda: exchange.membership.leads,
-        )  # fmt: skip
-        push.start()
-        try:
-            yield _asgi(exchange, settings, base_url, records, push)
-        finally:
-            await push.close()
-            await webhooks.close()
+        signing = signing_keys(settings, records, base_url)
+        async with open_push(exchange, settings, records, signing) as push:
+            yield _asgi(exchange, settings, base_url, records, signing, push)
 
 
-def _asgi(exchange: Exchange, settings: Settings, base_url: str, records: Records, push: Push) -> ASGIApp:
+@asynccontextmanager
+async def open_push(
+    exchange: Exchange, settings: Settings, records: Records, signing: SigningKeys
+) -> AsyncGenerator[Push, None]:
+    """Tells receivers of updates while it is open, when this replica leads."""
+    outbound = Outbound(Guard(_allowed(settings)))
+    push = Push(
+        Hooks(records, open_secrets(settings)), exchange.store, Webhooks(exchange, outbound, signing.sign),
+        lambda: exchange.membership.leads, outbound.guard.check_url,
+    )  # fmt: skip
+    exchange.on_growth = push.grown
+    exchange.retention.forget_too = push.forget
+    push.start()
+    try:
+        yield push
+    finally:
+        exchange.on_growth = exchange.retention.forget_too = None
+        await push.close()
+        await outbound.close()
+
+
+def _asgi(
+    exchange: Exchange, settings: Settings, base_url: str, records: Records, signing: SigningKeys, push: Push
+) -> ASGIApp:
     entrance = gate(settings, records)
-    signing = signing_keys(settings, records, base_url)
-    admin = Admin(exchange, entrance.credentials.keys, signing)
+    admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks)
     cards = Cards(base_url, _access(settings), signing.sign_card)
 
     def default() -> str | None:

@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parley.engine.hooks import public_form
 from parley.errors import ConfigurationError, OutboundRefused
-from parley.security.netguard import LOOPBACK, Guard, Outbound, is_public, own_places, public_form
+from parley.security.netguard import LOOPBACK, Guard, Outbound, is_public, own_places
 
 PUBLIC = ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "64:ff9b::808:808"]
 NOT_PUBLIC = [

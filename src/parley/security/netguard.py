@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import cast
-from urllib.parse import urlsplit
 
 import httpcore2
 import httpx2
@@ -231,17 +230,6 @@ class Outbound:
         finally:
             await response.aclose()
         return Reply(response.status_code, response.headers, body[:most], len(body) <= most)
-
-
-def public_form(url: str) -> str:
-    """An address as it may be shown and logged: without user, query and fragment."""
-    try:
-        parts = urlsplit(url)
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-        port = f":{parts.port}" if parts.port is not None else ""
-    except ValueError:
-        return "unreadable"
-    return f"{parts.scheme}://{host}{port}{parts.path}"
 
 
 def own_places(*urls: str | None) -> list[str]:
