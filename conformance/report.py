@@ -87,7 +87,8 @@ at the same address. This page is written by that command.
 _SKIPS = """## Skips
 
 The kit for 1.0 skips what a configuration cannot show: that push, streaming or the extended card is refused needs them
-turned off (each has a configuration above), a required extension must be declared (likewise, and there only
-its own tests are run, because no other test names the extension), and two of its tests have no requirement to check. Its gRPC tests belong to a binding that is not served yet. The kit for 0.3 skips what the
-card does not declare, and what its other transports would show.
+turned off (each has a configuration above), a required extension must be declared (likewise, and there only its own
+tests are run, because no other test names the extension), and two of its tests have no requirement to check. Its gRPC
+tests belong to a binding that is not served yet. The kit for 0.3 skips what the card does not declare, and what its
+other transports would show.
 """

@@ -19,7 +19,9 @@ from parley.core.events import ENDINGS, Event
 from parley.core.runs import MAX_RESCUES
 from parley.engine.audit import all_runs, verify_run
 from parley.engine.streams import read_all
-from parley.faces.a2a import codec
+from parley.faces.a2a.dialect import encode
+from parley.faces.a2a.v1 import V1
+from parley.faces.a2a.words import UpdateShown
 from parley.ids import RunId
 from parley.stores.sqlite import FILE, SqliteReader
 from parley.testing.processes import ServerProcess
@@ -110,9 +112,9 @@ async def check(directory: Path, seen: Acknowledged) -> list[list[Event]]:
             assert head is not None
             by_seq = {event.seq: event for event in logs[run]}
             for seq, frame in frames.items():
-                rendered = codec.update_out(head.run, by_seq[seq])
+                rendered = V1().frame(UpdateShown(head.run, by_seq[seq]), last=False)
                 if rendered is not None:
-                    assert msgspec.json.decode(codec.encode(rendered)) == frame
+                    assert msgspec.json.decode(encode(rendered)) == frame
         return list(logs.values())
     finally:
         await reader.close()

@@ -6,7 +6,7 @@ from msgspec import Raw
 from parley import ArtifactChunk, Done, NeedInput, Reply, Status, Text
 from parley.core.artifacts import Part, check_parts, merged, text_of, text_part
 from parley.core.events import ArtifactAdded, Completed, InputRequired, Progress, Replied
-from parley.core.turns import Scribe, closed, joined, parts_of
+from parley.core.turns import MAX_JOINED, Scribe, closed, joined, parts_of, size_of
 from parley.errors import AgentError, Invalid
 
 
@@ -76,3 +76,12 @@ def test_a_part_has_exactly_one_content(part: Part) -> None:
 def test_a_message_needs_a_part() -> None:
     with pytest.raises(Invalid):
         check_parts(())
+
+
+def test_chunks_are_joined_up_to_a_size_and_no_further() -> None:
+    scribe = Scribe(1)
+    piece = "x" * 10_000
+    written = joined([scribe.report(Text(piece)) for _ in range(20)])
+    assert all(size_of(report) <= MAX_JOINED for report in written)
+    assert len(written) == 4
+    assert sum(size_of(report) for report in written) == 200_000

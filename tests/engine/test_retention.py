@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 
-import msgspec
 import pytest
 
 from parley import ArtifactChunk, Done, Status, Text, Turn, agent
@@ -10,12 +9,15 @@ from parley.core.access import LOCAL
 from parley.core.artifacts import text_part
 from parley.core.conversations import Message
 from parley.core.runs import State
+from parley.core.views import View
 from parley.engine.audit import verify_run
 from parley.engine.commands import KEY_LIFE_MS, Outcome
 from parley.engine.exchange import Exchange, Send
 from parley.engine.ports import LogStore
 from parley.errors import RunEnded, StaleCursor
-from parley.faces.a2a import codec
+from parley.faces.a2a.dialect import encode
+from parley.faces.a2a.showing import Showing
+from parley.faces.a2a.v1 import V1
 from parley.stores.blobs import open_blobs
 from parley.stores.signals import NoSignals
 from parley.stores.solo import Solo
@@ -59,9 +61,13 @@ async def finished(exchange: Exchange) -> Outcome:
     return outcome
 
 
+async def shown(exchange: Exchange, view: View) -> bytes:
+    return encode(V1().task(await Showing(exchange.attachments).task(view, None)))
+
+
 async def test_a_trimmed_run_looks_as_it_did(exchange: Exchange, clock: Clock) -> None:
     run_id = (await finished(exchange)).run.id
-    before = msgspec.to_builtins(codec.task_out(await exchange.view(run_id)))
+    before = await shown(exchange, await exchange.view(run_id))
     clock.now += DAY // 2
     await exchange.retention.tick()
     assert len(await exchange.store.read(run_id, 0, 100)) > 5
@@ -69,7 +75,7 @@ async def test_a_trimmed_run_looks_as_it_did(exchange: Exchange, clock: Clock) -
     await exchange.retention.tick()
     assert await exchange.store.read(run_id, 0, 100) == []
     view = await exchange.view(run_id)
-    assert msgspec.to_builtins(codec.task_out(view)) == before
+    assert await shown(exchange, view) == before
     assert view.has_blobs
     assert await verify_run(exchange.store, run_id) == view.run.version
     with pytest.raises(StaleCursor) as stale:

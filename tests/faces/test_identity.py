@@ -11,6 +11,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from a2a.client.card_resolver import parse_agent_card
+from a2a.utils.signing import create_signature_verifier
+from jwt.api_jwk import PyJWK
 
 from parley import Text, Turn, agent, telemetry
 from parley.errors import ConfigurationError
@@ -215,6 +218,36 @@ async def test_only_administrators_look_after_the_server(guarded: Guarded) -> No
     assert [(one["slug"], one["visibility"], one["limits"]["max_queued"]) for one in agents] == [
         ("echo", "public", None)
     ]
+
+
+async def test_a_key_may_do_what_its_scopes_say(guarded: Guarded) -> None:
+    reader = await guarded.ask.key(guarded.admin, "reader", scopes=["read"])
+    sender = await guarded.ask.key(guarded.admin, "sender", scopes=["send"])
+    refused = await guarded.ask.send(reader)
+    assert refused.status_code == 403
+    assert refused.json()["error"]["data"][0]["reason"] == "PERMISSION_DENIED"
+    assert refused.json()["error"]["data"][0]["metadata"] == {"scope": "send"}
+    task = (await guarded.ask.send(sender)).json()["result"]["task"]["id"]
+    request = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": task}}
+    reply = await guarded.ask("POST", "/agents/echo", {"A2A-Version": "1.0", **sender}, request)
+    assert reply.json()["error"]["data"][0]["metadata"] == {"scope": "read"}
+
+
+async def test_an_agent_that_a_key_is_not_for_does_not_exist_for_it(guarded: Guarded) -> None:
+    key = await guarded.ask.key(guarded.admin, "ci", agents=["other"])
+    assert (await guarded.ask.send(key)).status_code == 404
+    assert (await guarded.ask("GET", "/", key)).json()["agents"] == []
+
+
+@pytest.mark.parametrize("headers", [NOBODY, {"A2A-Version": "1.0"}], ids=["both generations", "1.0"])
+async def test_the_sdk_verifies_a_served_card_that_asks_for_credentials(
+    guarded: Guarded, headers: dict[str, str]
+) -> None:
+    card = (await guarded.ask("GET", "/agents/echo/.well-known/agent-card.json", headers)).json()
+    assert card["securitySchemes"]
+    keys = (await guarded.ask("GET", "/.well-known/jwks.json")).json()["keys"]
+    published = {key["kid"]: PyJWK(key) for key in keys}
+    create_signature_verifier(lambda kid, jku: published[kid or ""], ["ES256"])(parse_agent_card(card))
 
 
 async def test_keys_are_made_listed_and_revoked(guarded: Guarded) -> None:

@@ -128,6 +128,20 @@ def tail(
 
 
 @app.command()
+def card(
+    address: Annotated[str, typer.Argument(help="An agent's slug here, any A2A address, or a card's own address.")],
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    json: AsJson = False,
+) -> None:
+    """Fetch an agent's card, check it, and verify its signatures."""
+    from parley.cli.cards import run_card
+
+    place = _address(address, url)
+    raise typer.Exit(run_card(place, token=_token_for(place, url, token), as_json=json))
+
+
+@app.command()
 def config(json: AsJson = False) -> None:
     """Print every setting, its value and where it came from."""
     from parley.cli.operate import print_config

@@ -21,6 +21,9 @@ from parley.core.events import (
 from parley.core.runs import Report
 from parley.errors import AgentError
 
+MAX_JOINED = 64 * 1024
+"""Chunks are joined up to this size: an event has a limit, and a reader wants to see something."""
+
 Content = str | bytes | Part | Mapping[str, object] | Parts | list[Part]
 
 
@@ -151,6 +154,13 @@ def is_delta(report: Report) -> bool:
     return isinstance(report, ArtifactAdded) and not report.last
 
 
+def size_of(report: Report) -> int:
+    """About how much a report takes up in the log."""
+    if not isinstance(report, ArtifactAdded):
+        return 0
+    return sum(len(part.text or "") + len(part.raw or b"") for part in report.parts)
+
+
 def joined(reports: list[Report]) -> list[Report]:
     """Neighbouring chunks of one artifact, as one; everything else as it came."""
     result: list[Report] = []
@@ -163,6 +173,7 @@ def joined(reports: list[Report]) -> list[Report]:
             and not last.last
             and report.artifact == last.artifact
             and report.metadata is UNSET
+            and size_of(last) + size_of(report) <= MAX_JOINED
         ):
             parts = merged((*last.parts, *report.parts))
             result[-1] = msgspec.structs.replace(last, parts=parts, last=report.last)

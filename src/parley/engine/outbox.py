@@ -3,13 +3,14 @@
 import asyncio
 
 from parley.core.runs import Emit, Report, Run
-from parley.core.turns import closed, is_delta, joined
+from parley.core.turns import closed, is_delta, joined, size_of
 from parley.engine.commands import Commands, Outcome
 from parley.errors import ParleyError
 from parley.ids import RunId
 
 LINGER_S = 0.020
 MAX_WAITING = 256
+MAX_SIZE = 1024 * 1024
 
 
 class Outbox:
@@ -18,6 +19,7 @@ class Outbox:
         self._run_id = run_id
         self._epoch = epoch
         self._waiting: list[Report] = []
+        self._size = 0
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._flight: asyncio.Future[Outcome] | None = None
         self._last_flush = 0.0
@@ -26,10 +28,12 @@ class Outbox:
         """Take a report. Waits only when the log is far behind; raises when the run is no longer ours."""
         self._check()
         self._waiting.append(report)
+        self._size += size_of(report)
         if self._timer is None or not is_delta(report):
             self._schedule(report)
-        if len(self._waiting) >= MAX_WAITING and self._flight is not None:
-            await asyncio.shield(self._flight)
+        if len(self._waiting) >= MAX_WAITING or self._size >= MAX_SIZE:
+            # An agent that never pauses would otherwise fill the memory before anything is written.
+            await asyncio.shield(self._flush())
 
     async def finish(self, ending: Report) -> Run:
         """Write everything, the end of the turn with it; the run as it is then."""
@@ -56,7 +60,7 @@ class Outbox:
             self._timer.cancel()
             self._timer = None
         self._last_flush = asyncio.get_running_loop().time()
-        reports, self._waiting = joined(self._waiting), []
+        reports, self._waiting, self._size = joined(self._waiting), [], 0
         flight = self._commands.submit(self._run_id, *(Emit(self._epoch, report) for report in reports))
         flight.add_done_callback(_seen)
         self._flight = flight

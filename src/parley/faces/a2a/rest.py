@@ -155,6 +155,8 @@ def _json(body: bytes) -> bytes:
         msgspec.json.decode(body, type=msgspec.Raw)
     except msgspec.DecodeError as error:
         raise InvalidJson(f"The request is not JSON: {error}") from None
+    except RecursionError:
+        raise Invalid("The request is nested too deep.", field="body") from None
     return body
 
 
