@@ -150,8 +150,12 @@ class _Progress:
         self._hooks = hooks
         self.entry = entry
         self.kept: Kept = entry.kept
-        self.grown = False
+        self._began_at = entry.kept.cursor
         self._saved_at = time.monotonic()
+
+    @property
+    def grown(self) -> bool:
+        return self.kept.cursor != self._began_at
 
     @property
     def unsaved_s(self) -> float:
@@ -160,7 +164,6 @@ class _Progress:
     async def save(self, due: int | None) -> Entry | None:
         saved = await self._hooks.save(self.entry, self.kept, due)
         if saved is not None:
-            self.grown = self.grown or saved.kept.cursor != self.entry.kept.cursor
             self.entry = saved
             self._saved_at = time.monotonic()
         return saved
