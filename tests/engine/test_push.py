@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from parley.core.events import Completed, Event
 from parley.core.runs import Run
 from parley.engine.delivery import BACKOFF_S, LOOK_S, MAX_ATTEMPTS, Verdict
-from parley.engine.hooks import KIND, MAX_PER_RUN, Entry, Hook, Hooks
+from parley.engine.hooks import KIND, MAX_PER_RUN, Entry, Hook, Hooks, Kept
 from parley.engine.ports import Record
 from parley.engine.push import MAX_POSTS, MAX_POSTS_PER_RECEIVER, Push
 from parley.errors import ConfigurationError, Conflict, Invalid, StoreUnavailable
@@ -89,7 +89,11 @@ class World:
         return found
 
     async def quiet(self, push: Push) -> None:
-        await until(lambda: len(push._lanes) == 0)
+        def rests() -> bool:
+            awaited = [one for hooks in push._watched.values() for one in hooks.values() if one.awaited]
+            return not awaited and len(push._lanes) == 0
+
+        await until(rests)
 
 
 @pytest.fixture
@@ -458,3 +462,24 @@ def test_what_is_shown_of_a_receiver_holds_no_secret() -> None:
     hook = wanted(url="https://me:pw@a.example:8443/in/side?token=x#y")
     assert (hook.receiver, hook.origin) == ("https://a.example:8443/in/side", "https://a.example:8443")
     assert replace(hook, url="http://a.example").origin == "http://a.example"
+
+
+async def test_progress_is_not_written_for_every_update_of_a_busy_run(world: World) -> None:
+    saves = 0
+    save = world.hooks.save
+
+    async def counted(entry: Entry, kept: Kept, due: int | None) -> Entry | None:
+        nonlocal saves
+        saves += 1
+        return await save(entry, kept, due)
+
+    world.hooks.save = counted
+    push = world.replica()
+    writer = await world.run()
+    await push.add(state(writer), wanted())
+    for _ in range(50):
+        await world.grow(writer, push)
+        await asyncio.sleep(0.01)
+    await world.quiet(push)
+    assert [seq for _, seq in world.posts] == list(range(3, 53))
+    assert saves <= 8

@@ -14,6 +14,7 @@ from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry, deserialize_compact
 
 from parley.client import Client, RemoteError, message
+from parley.faces.a2a import webhooks
 from parley.telemetry import attach
 from parley.testing.receivers import Receiver, receiving
 from parley.testing.servers import Server, serving
@@ -144,6 +145,17 @@ async def test_an_update_is_tried_again_until_it_is_taken(
     first = receiver.posts[0].seq
     seqs = [post.seq for post in receiver.posts]
     assert seqs == [first] * len(trouble) + list(await updates_of(clients.echo, task))
+
+
+async def test_who_says_nothing_is_asked_again(
+    clients: Clients, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "TIMEOUT_S", 0.3)
+    receiver.moods["/hook"].append("hang")
+    task = await begun(clients.echo, receiver)
+    await until(lambda: ended(receiver))
+    updates = list(await updates_of(clients.echo, task))
+    assert [post.seq for post in receiver.posts] == [updates[0], *updates]
 
 
 async def test_who_says_410_is_told_no_more(clients: Clients, receiver: Receiver) -> None:
@@ -283,3 +295,15 @@ async def test_quiet_configurations_hold_no_tasks(server: Server, clients: Clien
     await until(lambda: len(asyncio.all_tasks()) <= before + 12)
     await clients.writer.send("Ann", task=tasks[0])
     await until(lambda: ended(receiver))
+
+
+async def test_a_configuration_is_forgotten_with_the_events_of_its_task(tmp_path: Path, receiver: Receiver) -> None:
+    async with serving(tmp_path / "data", AGENTS, keep_days=1e-7) as server, Client(server.agent("echo")) as client:
+        task = await begun(client, receiver, id="mine")
+        await until(lambda: ended(receiver))
+        await asyncio.sleep(0.05)
+        assert await client.call("GetTaskPushNotificationConfig", {"taskId": task, "id": "mine"})
+        await server.exchange.retention.tick()
+        with pytest.raises(RemoteError):
+            await client.call("GetTaskPushNotificationConfig", {"taskId": task, "id": "mine"})
+        assert (await client.get(task))["status"]["state"] == "TASK_STATE_COMPLETED"

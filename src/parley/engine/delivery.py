@@ -25,7 +25,7 @@ MAX_PAUSE_S = 3600.0
 TURN_S = 2.0
 """How long a hook may go on before others with the same receiver get their turn."""
 SAVE_S = 0.25
-"""How much progress may be told again after a crash."""
+"""How often progress is written down, and so how much of it may be told again after a crash."""
 LOOK_S = (5.0, 3600.0)
 """A quiet hook is looked at again after as long as it has been quiet, within these bounds."""
 PAGE = 100
@@ -97,7 +97,8 @@ class Delivery:
                     return None
                 if time.monotonic() >= until or not self._leads():
                     break
-        return await progress.save(self._clock())
+        # Who no longer leads, and has told nothing, leaves it as it is: the new leader is at it.
+        return await progress.save(self._clock()) if progress.kept != progress.entry.kept else progress.entry
 
     async def _post(self, hook: Hook, run: Run, event: Event) -> Verdict:
         """Also what cannot be posted at all is a post in vain: it must not be tried for ever."""

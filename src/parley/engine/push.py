@@ -6,13 +6,14 @@ at now and then in case that was missed. A slow or dead receiver delays nobody: 
 it holds only a few of the places in which posts are made.
 """
 
+import asyncio
 from collections.abc import Callable
 
 from msgspec import Struct
 
 from parley.clock import Clock, now_ms
 from parley.core.runs import Run
-from parley.engine.delivery import BACKOFF_S, Deliver, Delivery, Log
+from parley.engine.delivery import BACKOFF_S, SAVE_S, Deliver, Delivery, Log
 from parley.engine.hooks import ALWAYS, STATES, Entry, Hook, Hooks, check_hook
 from parley.engine.lanes import Lanes
 from parley.engine.membership import Loop
@@ -32,7 +33,10 @@ class _Watched(Struct):
     """A hook on a run that may grow: who receives, and until when (ms) not to try."""
 
     lane: str
-    not_before: int = 0
+    not_before: int
+    rested_at: float = float("-inf")
+    """When its last turn ended, by the loop's clock."""
+    awaited: bool = False
 
 
 class Push:
@@ -62,6 +66,7 @@ class Push:
 
     async def close(self) -> None:
         await self._loop.stop()
+        self._watched.clear()
         await self._lanes.clear()
 
     def check(self, hook: Hook) -> None:
@@ -96,7 +101,7 @@ class Push:
             now = self._clock()
             for hook_id, watched in self._watched[run].items():
                 if watched.not_before <= now:
-                    self._lanes.put(watched.lane, (run, hook_id))
+                    self._soon(watched, (run, hook_id))
 
     async def tick(self) -> None:
         """One round: the leader takes up what is due; a new one looks at everything that is not over."""
@@ -133,8 +138,24 @@ class Push:
             self._lanes.put(hook.origin, hook.place)
         return hook
 
-    def _watch(self, hook: Hook, not_before: int) -> None:
-        self._watched.setdefault(RunId(hook.task), {})[hook.id] = _Watched(hook.origin, not_before)
+    def _soon(self, watched: _Watched, place: Place) -> None:
+        """At once; or a moment after its last turn, together with what comes until then."""
+        loop = asyncio.get_running_loop()
+        pause = watched.rested_at + SAVE_S - loop.time()
+        if pause <= 0:
+            self._lanes.put(watched.lane, place)
+        elif not watched.awaited:
+            watched.awaited = True
+            loop.call_later(pause, self._now, place)
+
+    def _now(self, place: Place) -> None:
+        watched = self._watched.get(RunId(place[0]), {}).get(place[1])
+        if watched is not None:
+            watched.awaited = False
+            self._lanes.put(watched.lane, place)
+
+    def _watch(self, hook: Hook, not_before: int, rested_at: float = float("-inf")) -> None:
+        self._watched.setdefault(RunId(hook.task), {})[hook.id] = _Watched(hook.origin, not_before, rested_at)
 
     def _unwatch(self, place: Place) -> None:
         run, hook_id = place
@@ -145,6 +166,8 @@ class Push:
 
     async def _turn(self, place: Place) -> bool:
         """Deliver for a while; whether there is more."""
+        if not self._leads():
+            return False
         try:
             entry = await self.hooks.entry(*place)
             if entry is None:
@@ -166,5 +189,5 @@ class Push:
         if due is None:
             self._unwatch(entry.hook.place)
             return False
-        self._watch(entry.hook, due if entry.kept.attempts else 0)
+        self._watch(entry.hook, due if entry.kept.attempts else 0, asyncio.get_running_loop().time())
         return due <= self._clock() and self._leads()
