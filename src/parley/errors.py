@@ -153,6 +153,12 @@ class HookNotFound(NotFound):
     code = "push_config_not_found"
 
 
+class OutboundRefused(Invalid):
+    """An address that this server does not connect to: not a public one, and not on the operator's list."""
+
+    code = "outbound_refused"
+
+
 class UnknownMethod(Invalid):
     code = "unknown_method"
 

@@ -213,6 +213,8 @@ class Record(Struct, frozen=True):
 
 Place = tuple[str, str]
 """Scope and id: where a page of records goes on."""
+Moment = tuple[int, str, str]
+"""Time, scope and id: where a page of what is due goes on."""
 
 
 class Records(Protocol):
@@ -224,6 +226,10 @@ class Records(Protocol):
 
     async def add(self, record: Record) -> bool:
         """Keep it unless its kind, scope and id are taken; whether it was kept."""
+        ...
+
+    async def swap(self, old: Record, new: Record) -> bool:
+        """Keep `new` in place of `old` if that is still there as it was; whether it was. They share a place."""
         ...
 
     async def get(self, kind: str, scope: str, id_: str) -> Record | None: ...
@@ -238,8 +244,8 @@ class Records(Protocol):
         """Whether there was one."""
         ...
 
-    async def due(self, kind: str, now: int, limit: int = 100) -> "list[Record]":
-        """Those whose time has come, the longest waiting first."""
+    async def due(self, kind: str, now: int, limit: int = 100, after: Moment = (-1, "", "")) -> "list[Record]":
+        """Those whose time has come, the longest waiting first, by pages."""
         ...
 
     async def close(self) -> None: ...

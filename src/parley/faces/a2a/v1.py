@@ -11,7 +11,7 @@ from parley.core.conversations import Message
 from parley.core.events import ArtifactAdded, Event, Rescued
 from parley.core.runs import Run, State
 from parley.core.views import Said, Status
-from parley.engine.push import Hook
+from parley.engine.hooks import Hook
 from parley.errors import Invalid
 from parley.faces.a2a import reading
 from parley.faces.a2a.dialect import Operation
