@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.core.agents import Agent, plain_name
+from parley.definitions.commands import CommandOptions, build_command, start_command
 from parley.definitions.kind import Kind, Kinds, Site
 from parley.definitions.llms import LlmOptions, build_llm, start_llm
 from parley.drivers.function import Function, FunctionDriver
@@ -57,4 +58,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 KINDS: Kinds = {
     "function": Kind(FunctionOptions, _build_function, _start_function),
     "llm": Kind(LlmOptions, build_llm, start_llm),
+    "command": Kind(CommandOptions, build_command, start_command),
 }
