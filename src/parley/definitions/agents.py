@@ -9,7 +9,8 @@ from msgspec import UNSET, Struct, structs
 
 from parley.core.agents import Agent, Limits, check_agent, plain_skill
 from parley.definitions.documents import Document, Route
-from parley.definitions.kinds import Kind, Kinds, Site, did_you_mean
+from parley.definitions.kind import Kind, Kinds, Site
+from parley.definitions.kinds import did_you_mean
 from parley.engine.ports import Driver
 from parley.errors import ConfigurationError, Invalid
 
@@ -159,10 +160,23 @@ def _translated(route: Route, type_: Any, value: Any, message: str) -> tuple[Rou
     if missing := _MISSING.fullmatch(message):
         return (*route, missing[1]), "is missing"
     if message.startswith("Invalid enum value"):
+        type_, value = _within(type_, value, steps)
         return route, f"expected {_listed(get_args(type_))}, got {value!r}"
     for word, plain in _WORDS.items():
         message = message.replace(word, plain)
     return route, message[:1].lower() + message[1:]
+
+
+def _within(type_: Any, value: Any, steps: list[tuple[str, str]]) -> tuple[Any, Any]:
+    """The type and the value at the end of some steps."""
+    for name, place in steps:
+        if place:
+            type_, value = get_args(type_)[0], value[int(place)]
+        else:
+            struct = next(_structs(type_))
+            type_ = next(field.type for field in structs.fields(struct) if field.encode_name == name)
+            value = value[name]
+    return type_, value
 
 
 def _listed(words: Any) -> str:

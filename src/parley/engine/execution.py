@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 
 from parley.core.agents import Agent
+from parley.core.dialogue import Round
 from parley.core.events import Canceled, Completed, Event, Failed, Rejected
 from parley.core.runs import Begin, Emit, Recover, Report, Run, State
 from parley.core.turns import Final, Scribe
@@ -13,6 +14,7 @@ from parley.engine.attachments import Attachments
 from parley.engine.commands import Commands
 from parley.engine.outbox import Outbox
 from parley.engine.ports import Cluster, Driver, Store
+from parley.engine.recall import earlier_rounds
 from parley.engine.streams import read_all
 from parley.engine.turns import Turn
 from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
@@ -294,7 +296,10 @@ class Execution:
             asked += 1
             return await self._ask(run, asked, agent, text)
 
-        return Turn(spec, run, events, ask)
+        async def recall(most: int) -> list[Round]:
+            return await earlier_rounds(self._store, run, most)
+
+        return Turn(spec, run, events, ask, self._attachments.loaded, recall)
 
     def _tell_ended(self, run: Run) -> None:
         tell(

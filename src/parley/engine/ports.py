@@ -1,11 +1,12 @@
 """What the engine needs from the outside, as protocols. An adapter is one module that implements one of them."""
 
-from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 
 from parley.core.agents import Agent
+from parley.core.artifacts import Parts
 from parley.core.events import GENESIS, Event
 from parley.core.runs import Run, State
 from parley.core.turns import Output
@@ -249,6 +250,54 @@ class Records(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class Speech(Struct, frozen=True):
+    """One message of what a model reads."""
+
+    role: Literal["user", "agent"]
+    parts: Parts
+
+
+class Sampling(Struct, frozen=True):
+    """How a model is asked. None leaves it to the vendor."""
+
+    instructions: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+
+class Delta(Struct, frozen=True):
+    """The next words."""
+
+    text: str
+
+
+class Usage(Struct, frozen=True):
+    """What the answer took so far, as the vendor counts; told again when it changes."""
+
+    model: str
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class Finish(Struct, frozen=True):
+    """The model has ended its answer. An answer without it was broken off."""
+
+    reason: str
+
+
+class Llm(Protocol):
+    """A language model. Raises ModelError: words for the one who asked, details for the operator."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The media types it can be given."""
+        ...
+
+    def stream(self, messages: Sequence[Speech], sampling: Sampling) -> AsyncGenerator[Delta | Usage | Finish, None]:
+        """Answer. To close the generator is to end the vendor's request."""
+        ...
 
 
 class Driver(Protocol):

@@ -5,14 +5,17 @@ from functools import cached_property
 
 from parley.core.access import Principal
 from parley.core.agents import Agent
-from parley.core.artifacts import Artifact, text_of
+from parley.core.artifacts import Artifact, Parts, text_of
 from parley.core.conversations import Message
+from parley.core.dialogue import Round, rounds
 from parley.core.events import Event, InputReceived
 from parley.core.runs import Run
 from parley.core.views import Said, View, view_of
 from parley.ids import ConversationId, RunId
 
 Ask = Callable[[str, str], Awaitable[View]]
+Load = Callable[[Parts], Awaitable[Parts]]
+Recall = Callable[[int], Awaitable[list[Round]]]
 
 
 class Answer:
@@ -40,12 +43,16 @@ class Answer:
 class Turn:
     """The new input, everything before it, and a way to ask other agents."""
 
-    def __init__(self, agent: Agent, run: Run, events: Sequence[Event], ask: Ask) -> None:
+    def __init__(
+        self, agent: Agent, run: Run, events: Sequence[Event], ask: Ask, load: Load, recall: Recall
+    ) -> None:  # fmt: skip
         self.agent = agent
         """The agent that is asked, as it is defined: `turn.agent.model`, `turn.agent.tools`."""
         self._run = run
         self._events = events
         self._ask = ask
+        self._load = load
+        self._recall = recall
 
     @cached_property
     def inputs(self) -> list[Message]:
@@ -101,6 +108,19 @@ class Turn:
     @property
     def artifacts(self) -> list[Artifact]:
         return self._view.artifacts
+
+    async def loaded(self, parts: Parts) -> Parts:
+        """The same parts with their bytes in place: large ones are kept beside the log."""
+        return await self._load(parts)
+
+    async def recall(self, most: int) -> list[Round]:
+        """The latest rounds before this turn, oldest first: of this run, and of what the same principal has asked this
+        agent before in the same conversation.
+        """
+        here = rounds(self._events)[:-1]
+        if len(here) < most:
+            here = [*await self._recall(most - len(here)), *here]
+        return here[-most:] if most else []
 
     async def ask(self, agent: str, text: str) -> Answer:
         """Ask another agent and wait. A turn that is taken up again finds the same answer and starts no second run."""
