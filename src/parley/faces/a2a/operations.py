@@ -14,7 +14,7 @@ from parley.core.artifacts import Part
 from parley.core.runs import Run, evolve
 from parley.core.views import View, view_of
 from parley.engine.commands import Outcome
-from parley.engine.exchange import Exchange, Send
+from parley.engine.exchange import Branch, Exchange, Send
 from parley.engine.ports import Listing
 from parley.engine.push import Hook, Push, check_hook
 from parley.errors import (
@@ -33,6 +33,7 @@ from parley.faces.a2a.words import (
     Ask,
     Call,
     CancelParams,
+    ForkAsk,
     HookRef,
     Page,
     Query,
@@ -58,6 +59,7 @@ class Operations:
         self._streaming = Streaming(exchange, self._showing)
 
     async def send(self, call: Call, ask: Ask) -> TaskShown | ReplyShown:
+        call = await self._at_task(call, ask)
         agent = self._agent_for(call, ask)
         outcome = await self._exchange.send(_send(call, agent, ask))
         attaching = self._attach(outcome, ask)
@@ -105,8 +107,19 @@ class Operations:
                         run = evolve(run, run.id, event.seq, event.at, event.payload)
         return await self._showing.task(await self._exchange.view(run.id), None)
 
+    async def fork(self, call: Call, ask: ForkAsk) -> TaskShown:
+        """The new task as it was accepted."""
+        demand(call.principal, "send")
+        run = await self._visible(call, ask.task)
+        agent = self._agent(replace(call, agent=run.agent))
+        for part in ask.message.parts if ask.message else ():
+            _check_media(agent, part)
+        branch = Branch(run.id, call.principal, call.agent, ask.at, ask.message, ask.context, call.key)
+        return await self._showing.task(await self._current(await self._exchange.fork(branch)), None)
+
     async def stream(self, call: Call, ask: Ask) -> Stream:
         """Send and follow; ends when the run ends or waits. Resumable when it was sent with a key."""
+        call = await self._at_task(call, ask)
         agent = self._agent_for(call, ask)
         _check_streaming(agent)
         cursor = _cursor(call)
@@ -169,6 +182,13 @@ class Operations:
         if missing:
             raise ExtensionRequired(f"This agent needs the extension {missing[0]}.", extension=missing[0])
         return agent
+
+    async def _at_task(self, call: Call, ask: Ask) -> Call:
+        """At the server's root a follow-up goes to the agent of its task."""
+        if call.agent is not None or ask.task is None:
+            return call
+        demand(call.principal, "send")
+        return replace(call, agent=(await self._exchange.visible(ask.task, call.principal)).agent)
 
     def _agent_for(self, call: Call, ask: Ask) -> Agent:
         demand(call.principal, "send")

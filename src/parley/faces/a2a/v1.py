@@ -19,6 +19,7 @@ from parley.faces.a2a.words import (
     Ask,
     CancelParams,
     CardParams,
+    ForkAsk,
     HookRef,
     Page,
     Query,
@@ -31,6 +32,7 @@ from parley.faces.a2a.words import (
 
 STATES: dict[State, str] = {state: f"TASK_STATE_{state.name}" for state in State}
 _NAMED: dict[str, State | None] = {name: state for state, name in STATES.items()} | {"TASK_STATE_UNSPECIFIED": None}
+FORK = "urn:parley:extension:fork:1"
 _ROLES = {"user": "ROLE_USER", "agent": "ROLE_AGENT"}
 
 
@@ -87,6 +89,14 @@ class SendParams(_In, frozen=True, kw_only=True):
     configuration: Configuration | None = None
 
 
+class ForkParams(_In, frozen=True, kw_only=True):
+    """Of the extension `urn:parley:extension:fork:1`; the task stands in the path."""
+
+    id: str = ""
+    at: int | None = None
+    message: MessageIn | None = None
+
+
 class ListParams(_In, frozen=True, kw_only=True):
     context_id: str | None = None
     status: str | None = None
@@ -132,6 +142,7 @@ class TaskOut(_Out, frozen=True):
     status: StatusOut
     artifacts: list[ArtifactOut] = []
     history: list[MessageOut] = []
+    metadata: dict[str, object] | UnsetType = UNSET
 
 
 class StatusUpdate(_Out, frozen=True):
@@ -185,7 +196,7 @@ class V1:
     params: ClassVar[dict[Operation, type[Any]]] = {
         "send": SendParams, "stream": SendParams, "get": TaskParams, "list": ListParams, "cancel": CancelParams,
         "subscribe": TaskParams, "set_hook": HookIn, "get_hook": HookRefIn, "list_hooks": HookListIn,
-        "delete_hook": HookRefIn, "card": CardParams,
+        "delete_hook": HookRefIn, "card": CardParams, "fork": ForkParams,
     }  # fmt: skip
 
     def ask(self, params: SendParams) -> Ask:
@@ -204,6 +215,14 @@ class V1:
             reading.history_length(asked.history_length), bool(asked.return_immediately),
             self.hook(hook) if hook else None,
         )  # fmt: skip
+
+    def fork(self, params: ForkParams) -> ForkAsk:
+        if params.message is None:
+            return ForkAsk(params.id, params.at)
+        ask = self.ask(SendParams(message=params.message))
+        if ask.task not in (None, params.id):
+            raise Invalid("The message names another task than the one to fork.", field="message.taskId")
+        return ForkAsk(params.id, params.at, ask.message, ask.context)
 
     def query(self, params: ListParams) -> Query:
         if params.status and params.status not in _NAMED:
@@ -244,6 +263,7 @@ class V1:
             _status_out(run, shown.status),
             [_artifact_out(artifact) for artifact in shown.artifacts],
             [_said_out(run, said) for said in shown.history],
+            {FORK: {"task": run.origin.run, "at": run.origin.seq}} if run.origin else UNSET,
         )
 
     def frame(self, shown: Shown, last: bool) -> StreamResponse | None:
