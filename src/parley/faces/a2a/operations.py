@@ -1,7 +1,6 @@
 """The operations of A2A, whatever binding and version asks for them."""
 
 import asyncio
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 
@@ -41,6 +40,7 @@ from parley.faces.a2a.words import (
     TaskParams,
     TaskShown,
 )
+from parley.faces.paging import page_cursor, page_token
 from parley.ids import is_id
 
 CANCEL_WAIT_S = 5.0
@@ -82,14 +82,13 @@ class Operations:
         agent = self._agent(call).slug if call.agent else None
         listing = Listing(
             str(call.principal), agent, query.context, query.state, query.since,
-            _page_cursor(query.page_token), query.page_size,
+            page_cursor(query.page_token), query.page_size,
         )  # fmt: skip
         if query.context is not None and not is_id(query.context):
             return Page([], "", query.page_size, 0)
         runs, total = await self._exchange.store.list_runs(listing)
         tasks = [await self._listed(run, query) for run in runs]
-        more = len(runs) == query.page_size and runs
-        return Page(tasks, _page_token(runs[-1]) if more else "", query.page_size, total)
+        return Page(tasks, page_token(runs, query.page_size), query.page_size, total)
 
     async def cancel(self, call: Call, params: CancelParams) -> TaskShown:
         """The task once it has ended; or as it is, when its agent takes its time to stop."""
@@ -272,22 +271,6 @@ def _cursor(call: Call) -> int | None:
     if not (call.last_event_id.isascii() and call.last_event_id.isdigit() and len(call.last_event_id) < 16):
         raise InvalidCursor("Last-Event-ID is the number of the last event you saw.", field="Last-Event-ID")
     return int(call.last_event_id)
-
-
-def _page_token(run: Run) -> str:
-    return urlsafe_b64encode(f"{run.status_at}:{run.id}".encode()).decode().rstrip("=")
-
-
-def _page_cursor(token: str) -> tuple[int, str] | None:
-    if not token:
-        return None
-    try:
-        at, _, run = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode().partition(":")
-        if not 0 <= int(at) < 2**63 or not is_id(run):
-            raise ValueError
-        return int(at), run
-    except ValueError:
-        raise Invalid("pageToken is not one that this server gave out.", field="pageToken") from None
 
 
 def _check_history(length: int | None) -> None:

@@ -32,6 +32,7 @@ from parley.faces.a2a.words import (
 
 STATES: dict[State, str] = {state: f"TASK_STATE_{state.name}" for state in State}
 _NAMED: dict[str, State | None] = {name: state for state, name in STATES.items()} | {"TASK_STATE_UNSPECIFIED": None}
+AGENT = "urn:parley:agent"
 FORK = "urn:parley:extension:fork:1"
 _ROLES = {"user": "ROLE_USER", "agent": "ROLE_AGENT"}
 
@@ -272,7 +273,7 @@ class V1:
         return self.sent(shown)
 
     def page(self, page: Page) -> PageOut:
-        return PageOut([self.task(shown) for shown in page.tasks], page.next, page.size, page.total)
+        return PageOut([_listed(self.task(shown), shown.run) for shown in page.tasks], page.next, page.size, page.total)
 
     def hook_out(self, hook: Hook) -> HookOut:
         auth = Authentication(hook.schemes[0], hook.credentials) if hook.schemes else None
@@ -280,6 +281,12 @@ class V1:
 
     def hooks_out(self, hooks: list[Hook], next_token: str) -> HooksOut:
         return HooksOut([self.hook_out(hook) for hook in hooks], next_token)
+
+
+def _listed(task: TaskOut, run: Run) -> TaskOut:
+    """A list may hold tasks of several agents; A2A has no field that says whose each is."""
+    known = {} if task.metadata is UNSET else task.metadata
+    return replace(task, metadata={**known, AGENT: run.agent})
 
 
 def _part_in(part: Part) -> Part:
