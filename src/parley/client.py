@@ -5,8 +5,8 @@ A stream that breaks is taken up again after the last event seen; a send is repe
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -127,21 +127,25 @@ class Client:
 
     async def stream(
         self, text: Content, *, task: str | None = None, context: str | None = None
-    ) -> AsyncIterator[Json]:
+    ) -> AsyncGenerator[Json, None]:
         """Send and follow until the task ends or waits."""
         params: Json = {"message": message(text, task=task, context=context)}
         if not self._repeats:
-            async for result in self._sent_once(params):
-                yield result
+            async with aclosing(self._sent_once(params)) as results:
+                async for result in results:
+                    yield result
             return
-        async for _, result in self._resumed("SendStreamingMessage", params, None, {"Idempotency-Key": new_id()}):
-            yield result
+        key = {"Idempotency-Key": new_id()}
+        async with aclosing(self._resumed("SendStreamingMessage", params, None, key)) as steps:
+            async for _, result in steps:
+                yield result
 
-    async def tail(self, task: str, after: int | None = None) -> AsyncIterator[tuple[int, Json]]:
+    async def tail(self, task: str, after: int | None = None) -> AsyncGenerator[tuple[int, Json], None]:
         """Follow a task from an event on, through broken connections, until it ends; one that has is shown as it is."""
         try:
-            async for step in self._resumed("SubscribeToTask", {"id": task}, after, {}):
-                yield step
+            async with aclosing(self._resumed("SubscribeToTask", {"id": task}, after, {})) as steps:
+                async for step in steps:
+                    yield step
         except RemoteError as error:
             ended = await self.get(task) if error.rpc == UNSUPPORTED else {}
             if _state(ended) not in _ENDED:
@@ -150,7 +154,7 @@ class Client:
 
     async def events(
         self, method: str, params: Json, headers: dict[str, str] | None = None
-    ) -> AsyncIterator[tuple[int | None, Json]]:
+    ) -> AsyncGenerator[tuple[int | None, Json], None]:
         """One connection's events, as they come: their ids and whole JSON-RPC responses."""
         accept = {"Accept": "text/event-stream", **(headers or {})}
         async with self._http.stream(
@@ -166,17 +170,18 @@ class Client:
                 elif line.startswith("data:"):
                     yield id_, json.loads(line[5:])
 
-    async def _sent_once(self, params: Json) -> AsyncIterator[Json]:
+    async def _sent_once(self, params: Json) -> AsyncGenerator[Json, None]:
         """What breaks or is closed early is followed by the task's id."""
         task = ""
         try:
-            async for _, reply in self.events("SendStreamingMessage", params):
-                if "error" in reply:
-                    raise RemoteError(reply["error"])
-                yield (result := reply["result"])
-                if _is_last(result, waits=True):
-                    return
-                task = _task_of(result) or task
+            async with aclosing(self.events("SendStreamingMessage", params)) as replies:
+                async for _, reply in replies:
+                    if "error" in reply:
+                        raise RemoteError(reply["error"])
+                    yield (result := reply["result"])
+                    if _is_last(result, waits=True):
+                        return
+                    task = _task_of(result) or task
         except httpx2.TransportError as error:
             if not task:
                 raise Unreachable(f"{self._url} does not answer ({type(error).__name__}).") from error
@@ -186,26 +191,28 @@ class Client:
         if _state(found) in (*_ENDED, *_WAITING):
             yield {"task": found}
             return
-        async for _, result in self.tail(task):
-            yield result
-            if _is_last(result, waits=True):
-                return
+        async with aclosing(self.tail(task)) as steps:
+            async for _, result in steps:
+                yield result
+                if _is_last(result, waits=True):
+                    return
 
     async def _resumed(
         self, method: str, params: Json, after: int | None, headers: dict[str, str]
-    ) -> AsyncIterator[tuple[int, Json]]:
+    ) -> AsyncGenerator[tuple[int, Json], None]:
         tries = 0
         while True:
             cursor = {"Last-Event-ID": str(after)} if after is not None else {}
             with suppress(httpx2.TransportError):
-                async for id_, reply in self.events(method, params, {**headers, **cursor}):
-                    if "error" in reply:
-                        raise RemoteError(reply["error"])
-                    tries = 0
-                    after = id_ if id_ is not None else after
-                    yield after or 0, reply["result"]
-                    if _is_last(reply["result"], waits=method == "SendStreamingMessage"):
-                        return
+                async with aclosing(self.events(method, params, {**headers, **cursor})) as replies:
+                    async for id_, reply in replies:
+                        if "error" in reply:
+                            raise RemoteError(reply["error"])
+                        tries = 0
+                        after = id_ if id_ is not None else after
+                        yield after or 0, reply["result"]
+                        if _is_last(reply["result"], waits=method == "SendStreamingMessage"):
+                            return
                 if after is not None and method == "SubscribeToTask" and tries == 0:
                     # A terminal task closes at once: nothing came after the cursor.
                     tries += 1

@@ -219,6 +219,7 @@ async def test_a_task_is_forked_at_an_event_that_tail_shows(server: ServerProces
     assert (forked.code, forked.out) == (0, "turn 2: that\n"), forked.err
     asked_again = await parley("fork", task, "--at", str(question), *url)
     assert (asked_again.code, "Which?" in asked_again.err) == (4, True)
+    assert "Traceback" not in asked_again.err
     on = await parley("fork", task, "more", *url, "--json")
     assert on.code == 0
     new = task_of(on)

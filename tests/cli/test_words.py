@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from parley.cli import app
 from parley.cli.contents import media_type, parts
-from parley.cli.listing import ago, shortened, since_time, state_name
+from parley.cli.listing import Row, ago, lines, shortened, since_time, state_name
 from parley.cli.places import NoCommonProtocol, Place, _jsonrpc, is_ours
 from parley.cli.showing import MAX_NAME, FileExists, Saved, safe_name, saved, write
 from parley.errors import ConfigurationError
@@ -80,6 +80,16 @@ def test_how_long_ago(at: str, words: str) -> None:
 def test_what_was_said_is_one_line_without_control_characters() -> None:
     assert shortened("a\n  b\x1b[31m", 80) == "a b [31m"
     assert shortened("x" * 10, 5) == "xxxx…"
+
+
+def test_a_listing_is_cut_only_where_it_does_not_hurt() -> None:
+    id_ = "01a1e325-7c6b-7419-86f8-b3bef223694e"
+    row = Row(id_, "input_required", "2026-05-04T11:00:00Z", "c", "writer", said="x" * 200)
+    head, line = lines([row], True, 80, NOW)
+    assert head.split() == ["id", "agent", "state", "when", "question"]
+    assert line.startswith(f"{row.id}  writer  input-required  1h ago  xxx")
+    assert line.endswith("x…")
+    assert len(lines([row], True, 120, NOW)[1]) == 120
 
 
 def test_a_message_is_made_of_text_files_and_data(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import httpx2
 import msgspec
 from msgspec import Struct
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from parley.cli.exits import OK
@@ -27,6 +26,7 @@ STATES = (
 WAITING = ("input_required", "auth_required")
 AGENT = "urn:parley:agent"
 MAX_PAGE = 100
+MIN_SAID = 20
 _UNKNOWN_METHOD = -32601
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SPAN = re.compile(r"(\d+)([smhdw])")
@@ -195,26 +195,34 @@ def _given(**query: object) -> dict[str, Any]:
 
 
 def _print(rows: list[Row], following: str, place: Place, asked: Asked) -> None:
-    console, now = Console(highlight=False), datetime.now(UTC)
+    console = Console(highlight=False)
     if not rows:
         console.print("nothing waits" if asked.waiting else "no tasks")
         return
-    owners = any(row.principal for row in rows)
-    table = Table("id", "agent", *(["whose"] if owners else []), "state", "when", box=None, header_style="bold")
-    table.add_column("question" if asked.waiting else "last said", no_wrap=True, overflow="ellipsis")
-    table.columns[0].no_wrap = True
-    for row in rows:
-        whose = [Text(row.principal)] if owners else []
-        table.add_row(
-            Text(row.id), Text(row.agent), *whose, row.state.replace("_", "-"), ago(row.status_at, now),
-            Text(shortened(row.said, 80)),
-        )  # fmt: skip
-    console.print(table)
+    for number, line in enumerate(lines(rows, asked.waiting, console.width, datetime.now(UTC))):
+        console.print(Text(line, style="" if number else "bold"), soft_wrap=True)
     notes = Console(stderr=True, highlight=False)
     if asked.waiting:
         notes.print(f"Answer: parley answer ID 'your answer'{place.options(DEFAULT_URL)}", style="dim", soft_wrap=True)
     if following:
         notes.print(f"More: the same with --after {following}", style="dim", soft_wrap=True)
+
+
+def lines(rows: list[Row], waiting: bool, width: int, now: datetime) -> list[str]:
+    """A table in which only what was said is cut to fit: ids are there to be copied."""
+    whose = any(row.principal for row in rows)
+    table = [["id", "agent", *(["whose"] if whose else []), "state", "when"]]
+    for row in rows:
+        owner = [shortened(row.principal, 30)] if whose else []
+        state, when = row.state.replace("_", "-"), ago(row.status_at, now)
+        table.append([shortened(row.id, 128), shortened(row.agent, 40), *owner, state, when])
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    room = max(width - sum(widths) - 2 * len(widths), MIN_SAID)
+    said = ["question" if waiting else "last said", *(shortened(row.said, room) for row in rows)]
+    return [
+        "  ".join([*(cell.ljust(size) for cell, size in zip(cells, widths, strict=True)), words]).rstrip()
+        for cells, words in zip(table, said, strict=True)
+    ]
 
 
 def _wire_time(at: datetime) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import aclosing
 from typing import Any
 
 from rich.console import Console
@@ -99,8 +100,8 @@ async def _fork(
 
 
 async def _follow(reached: Reached, task: str, after: int | None, printer: "Printer", *, settled: bool = False) -> None:
-    async with reached.client() as client:
-        async for seq, result in client.tail(task, after):
+    async with reached.client() as client, aclosing(client.tail(task, after)) as steps:
+        async for seq, result in steps:
             printer.show(result, seq)
             if settled and printer.waits:
                 return
@@ -204,7 +205,8 @@ class Printer:
 
     def _wait(self) -> None:
         """Not in the middle of a line: a spinner would write over it."""
-        if self._as_json or self._mid_line or not self._notes.is_terminal or self._spinner is not None:
+        busy = self._state in ("", "SUBMITTED", "WORKING")
+        if self._as_json or self._mid_line or not busy or not self._notes.is_terminal:
             return
         self._spinner = self._notes.status(f"[dim]{self._state.lower() or 'waiting'}[/dim]")
         self._spinner.start()
