@@ -49,6 +49,13 @@ class Report(Struct, frozen=True):
         return all(finding.level != "error" for finding in self.findings)
 
 
+async def fetch(address: str, *, token: str | None = None) -> Json:
+    """The card of an address, unchecked."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with httpx2.AsyncClient(timeout=TIMEOUT_S, follow_redirects=True) as client:
+        return (await _fetched(client, address, headers))[1]
+
+
 async def inspect(address: str, *, token: str | None = None, http: httpx2.AsyncClient | None = None) -> Report:
     """Fetch the card of an address (or at it) and check everything about it."""
     client = http or httpx2.AsyncClient(timeout=TIMEOUT_S, follow_redirects=True)

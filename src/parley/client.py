@@ -5,9 +5,10 @@ A stream that breaks is taken up again after the last event seen; a send is repe
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import msgspec
@@ -18,9 +19,12 @@ from parley.ids import new_id
 _RETRIES = 8
 _PAUSE_S = 0.25
 _ENDED = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_REJECTED")
+UNSUPPORTED = -32004
 _WAITING = ("TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED")
 
 Json = dict[str, Any]
+Content = str | list[Json]
+"""What to say: a text, or parts as A2A 1.0 writes them."""
 
 
 class _Reply(msgspec.Struct):
@@ -58,13 +62,16 @@ class Unreachable(ParleyError):
 class Client:
     """Speaks to one agent's address (or to the root of a Parley server, for any of its tasks).
 
-    `token` is an API key or an issuer's token; a client of one's own (`http`) brings its own credentials.
+    `token` is an API key or an issuer's token; a client of one's own (`http`) brings its own credentials. With
+    `repeats=False` nothing is ever sent twice: not every server knows idempotency keys.
     """
 
     def __init__(
-        self, url: str, *, token: str | None = None, timeout_s: float = 60.0, http: httpx2.AsyncClient | None = None
-    ) -> None:
+        self, url: str, *, token: str | None = None, timeout_s: float = 60.0, http: httpx2.AsyncClient | None = None,
+        repeats: bool = True,
+    ) -> None:  # fmt: skip
         self._url = url
+        self._repeats = repeats
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http = http or httpx2.AsyncClient(timeout=httpx2.Timeout(timeout_s, connect=5.0), headers=headers)
 
@@ -80,14 +87,16 @@ class Client:
         return reply.json()
 
     async def call(self, method: str, params: Json, headers: dict[str, str] | None = None) -> Any:
+        return _result(await self._post(self._url, _request(method, params), headers))
+
+    async def _post(self, url: str, body: Json, headers: dict[str, str] | None) -> httpx2.Response:
         try:
-            reply = await self._http.post(self._url, json=_request(method, params), headers=_headers(headers))
-        except httpx2.TransportError as error:
-            raise Unreachable(f"{self._url} does not answer ({type(error).__name__}).") from error
-        return _result(reply)
+            return await self._http.post(url, json=body, headers=_headers(headers))
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            raise Unreachable(f"{url} does not answer ({type(error).__name__}).") from error
 
     async def send(
-        self, text: str, *, task: str | None = None, context: str | None = None, key: str | None = None,
+        self, text: Content, *, task: str | None = None, context: str | None = None, key: str | None = None,
         configuration: Json | None = None,
     ) -> Json:  # fmt: skip
         params: Json = {"message": message(text, task=task, context=context)}
@@ -98,23 +107,54 @@ class Client:
     async def get(self, task: str) -> Json:
         return await self.call("GetTask", {"id": task})
 
-    async def cancel(self, task: str) -> Json:
-        return await self.call("CancelTask", {"id": task})
+    async def list(self, **query: object) -> Json:
+        """A page of the caller's tasks; `query` as in ListTasks (`contextId`, `status`, `pageSize`, …)."""
+        return await self.call("ListTasks", query)
 
-    async def stream(self, text: str, *, task: str | None = None, context: str | None = None) -> AsyncIterator[Json]:
+    async def cancel(self, task: str, reason: str | None = None) -> Json:
+        return await self.call("CancelTask", {"id": task, **({"metadata": {"reason": reason}} if reason else {})})
+
+    async def fork(self, task: str, at: int | None = None, content: Content | None = None) -> Json:
+        """A new task that begins as a copy of one up to an event (an extension of Parley's)."""
+        body: Json = {} if at is None else {"at": at}
+        if content is not None:
+            body["message"] = message(content)
+        url = f"{self._url.rstrip('/')}/tasks/{quote(task, safe='')}:fork"
+        reply = await self._post(url, body, {"Idempotency-Key": new_id()})
+        if not reply.is_success:
+            raise _refused(reply)
+        return msgspec.json.decode(reply.content, type=Json)
+
+    async def stream(
+        self, text: Content, *, task: str | None = None, context: str | None = None
+    ) -> AsyncGenerator[Json, None]:
         """Send and follow until the task ends or waits."""
         params: Json = {"message": message(text, task=task, context=context)}
-        async for _, result in self._resumed("SendStreamingMessage", params, None, {"Idempotency-Key": new_id()}):
-            yield result
+        if not self._repeats:
+            async with aclosing(self._sent_once(params)) as results:
+                async for result in results:
+                    yield result
+            return
+        key = {"Idempotency-Key": new_id()}
+        async with aclosing(self._resumed("SendStreamingMessage", params, None, key)) as steps:
+            async for _, result in steps:
+                yield result
 
-    async def tail(self, task: str, after: int | None = None) -> AsyncIterator[tuple[int, Json]]:
-        """Follow a task from an event on, through broken connections, until it ends."""
-        async for step in self._resumed("SubscribeToTask", {"id": task}, after, {}):
-            yield step
+    async def tail(self, task: str, after: int | None = None) -> AsyncGenerator[tuple[int, Json], None]:
+        """Follow a task from an event on, through broken connections, until it ends; one that has is shown as it is."""
+        try:
+            async with aclosing(self._resumed("SubscribeToTask", {"id": task}, after, {})) as steps:
+                async for step in steps:
+                    yield step
+        except RemoteError as error:
+            ended = await self.get(task) if error.rpc == UNSUPPORTED else {}
+            if _state(ended) not in _ENDED:
+                raise
+            yield after or 0, {"task": ended}
 
     async def events(
         self, method: str, params: Json, headers: dict[str, str] | None = None
-    ) -> AsyncIterator[tuple[int | None, Json]]:
+    ) -> AsyncGenerator[tuple[int | None, Json], None]:
         """One connection's events, as they come: their ids and whole JSON-RPC responses."""
         accept = {"Accept": "text/event-stream", **(headers or {})}
         async with self._http.stream(
@@ -126,25 +166,53 @@ class Client:
             id_: int | None = None
             async for line in reply.aiter_lines():
                 if line.startswith("id:"):
-                    id_ = int(line[3:])
+                    id_ = _number(line[3:])
                 elif line.startswith("data:"):
                     yield id_, json.loads(line[5:])
 
+    async def _sent_once(self, params: Json) -> AsyncGenerator[Json, None]:
+        """What breaks or is closed early is followed by the task's id."""
+        task = ""
+        try:
+            async with aclosing(self.events("SendStreamingMessage", params)) as replies:
+                async for _, reply in replies:
+                    if "error" in reply:
+                        raise RemoteError(reply["error"])
+                    yield (result := reply["result"])
+                    if _is_last(result, waits=True):
+                        return
+                    task = _task_of(result) or task
+        except httpx2.TransportError as error:
+            if not task:
+                raise Unreachable(f"{self._url} does not answer ({type(error).__name__}).") from error
+        if not task:
+            raise Unreachable(f"{self._url} closed the stream before it said anything.")
+        found = await self.get(task)
+        if _state(found) in (*_ENDED, *_WAITING):
+            yield {"task": found}
+            return
+        async with aclosing(self.tail(task)) as steps:
+            async for _, result in steps:
+                yield result
+                if _is_last(result, waits=True):
+                    return
+
     async def _resumed(
         self, method: str, params: Json, after: int | None, headers: dict[str, str]
-    ) -> AsyncIterator[tuple[int, Json]]:
+    ) -> AsyncGenerator[tuple[int, Json], None]:
         tries = 0
         while True:
             cursor = {"Last-Event-ID": str(after)} if after is not None else {}
             with suppress(httpx2.TransportError):
-                async for id_, reply in self.events(method, params, {**headers, **cursor}):
-                    if "error" in reply:
-                        raise RemoteError(reply["error"])
-                    tries = 0
-                    after = id_ if id_ is not None else after
-                    yield after or 0, reply["result"]
-                    if _is_last(reply["result"], waits=method == "SendStreamingMessage"):
-                        return
+                async with aclosing(self.events(method, params, {**headers, **cursor})) as replies:
+                    async for id_, reply in replies:
+                        if "error" in reply:
+                            raise RemoteError(reply["error"])
+                        tries = 0
+                        after = id_ if id_ is not None else after
+                        yield after or 0, reply["result"]
+                        if _is_last(reply["result"], waits=method == "SendStreamingMessage"):
+                            return
                 if after is not None and method == "SubscribeToTask" and tries == 0:
                     # A terminal task closes at once: nothing came after the cursor.
                     tries += 1
@@ -156,8 +224,9 @@ class Client:
             await asyncio.sleep(min(_PAUSE_S * 2**tries, 5.0))
 
 
-def message(text: str, *, task: str | None = None, context: str | None = None, id_: str | None = None) -> Json:
-    wire: Json = {"messageId": id_ or new_id(), "role": "ROLE_USER", "parts": [{"text": text}]}
+def message(text: Content, *, task: str | None = None, context: str | None = None, id_: str | None = None) -> Json:
+    parts = [{"text": text}] if isinstance(text, str) else text
+    wire: Json = {"messageId": id_ or new_id(), "role": "ROLE_USER", "parts": parts}
     if task:
         wire["taskId"] = task
     if context:
@@ -187,6 +256,19 @@ def _refused(reply: httpx2.Response) -> ParleyError:
     with suppress(msgspec.MsgspecError):
         return RemoteError(msgspec.json.decode(reply.content, type=_Refusal).error)
     return Unreachable(f"{reply.url} answered {reply.status_code}, and not in JSON-RPC.")
+
+
+def _number(text: str) -> int | None:
+    """The id of an event, where a server numbers them."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _task_of(result: Json) -> str:
+    for kind, name in (("task", "id"), ("statusUpdate", "taskId"), ("artifactUpdate", "taskId")):
+        if kind in result:
+            return str(result[kind][name])
+    return ""
 
 
 def _state(task: Json) -> str:

@@ -1,12 +1,13 @@
 """`parley`: everything from a terminal. Commands import what they need when they run, so that help is instant."""
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from parley.cli import tasks
 from parley.cli.exits import ERROR, USAGE
+from parley.cli.options import DEFAULT_URL, AsJson, DataDir, GrpcPort, Token, Url
 from parley.errors import ConfigurationError, ParleyError
 
 app = typer.Typer(
@@ -23,18 +24,7 @@ app.add_typer(keys_app, name="keys")
 app.add_typer(push_app, name="push")
 app.add_typer(signing_app, name="signing")
 
-Url = Annotated[str, typer.Option("--url", envvar="PARLEY_URL", help="The server's address.")]
-Token = Annotated[
-    str | None,
-    typer.Option("--token", envvar="PARLEY_TOKEN", help="API key or token, for the server at --url only."),
-]
-GrpcPort = Annotated[
-    int | None, typer.Option(help="Port for gRPC; the one after --port if left out, 0 a free one, -1 none.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where the database lives.")]
 _WHAT_TO_SERVE = "YAML definitions or folders of them, Python files or modules; the folder agents/ if left out."
-DEFAULT_URL = "http://127.0.0.1:8200"
 
 
 @app.command()
@@ -96,41 +86,7 @@ def conformance(
     run_server(load(port=port, grpc_port=grpc_port, data_dir=data_dir, cards=cards), Definitions(Sources(), [agent]))
 
 
-@app.command()
-def send(
-    agent: Annotated[str, typer.Argument(help="An agent's slug here, or any A2A address.")],
-    text: Annotated[str, typer.Argument(help="What to say.")],
-    task: Annotated[str | None, typer.Option(help="Answer this task instead of starting one.")] = None,
-    stream: Annotated[bool, typer.Option(help="Show what happens as it happens.")] = True,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    json: AsJson = False,
-) -> None:
-    """Ask an agent."""
-    from parley.cli.talk import run_send
-
-    address = _address(agent, url)
-    raise typer.Exit(
-        run_send(address, text, task=task, stream=stream, as_json=json, token=_token_for(address, url, token))
-    )
-
-
-@app.command()
-def tail(
-    run: Annotated[str, typer.Argument(help="The task's id.")],
-    after: Annotated[int | None, typer.Option("--from", min=0, help="Only what came after this event.")] = None,
-    agent: Annotated[
-        str | None, typer.Option(help="The agent's slug or address, when the server is not Parley.")
-    ] = None,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    json: AsJson = False,
-) -> None:
-    """Follow a task until it ends, through broken connections and restarts."""
-    from parley.cli.talk import run_tail
-
-    address = _address(agent, url) if agent else url.rstrip("/") + "/"
-    raise typer.Exit(run_tail(address, run, after, as_json=json, token=_token_for(address, url, token)))
+app.add_typer(tasks.app)
 
 
 @app.command()
@@ -142,9 +98,10 @@ def card(
 ) -> None:
     """Fetch an agent's card, check it, and verify its signatures."""
     from parley.cli.cards import run_card
+    from parley.cli.places import Place
 
-    place = _address(address, url)
-    raise typer.Exit(run_card(place, token=_token_for(place, url, token), as_json=json))
+    place = Place(address, url, token)
+    raise typer.Exit(run_card(place.address, token=place.token_for(place.address), as_json=json))
 
 
 @app.command()
@@ -272,15 +229,6 @@ def signing_list(data_dir: DataDir = None, json: AsJson = False) -> None:
     from parley.cli.keys import run_signing_list
 
     run_signing_list(data_dir, as_json=json)
-
-
-def _address(agent: str, url: str) -> str:
-    return agent if "://" in agent else f"{url.rstrip('/')}/agents/{agent}"
-
-
-def _token_for(address: str, url: str, token: str | None) -> str | None:
-    """A token is for its own server: other addresses never see it."""
-    return token if address.startswith(url.rstrip("/") + "/") else None
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -10,6 +10,7 @@ from rich.table import Table
 
 from parley.cards import Report, inspect
 from parley.cli.exits import ERROR, OK
+from parley.cli.wire import members
 
 
 def run_card(address: str, *, token: str | None, as_json: bool) -> int:
@@ -36,14 +37,14 @@ def _print(report: Report) -> None:
     console.print(f"[bold]{card.get('name', '?')}[/bold] {card.get('version', '')}  [dim]{report.url}[/dim]")
     console.print(str(card.get("description", "")))
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for one in _objects(card.get("supportedInterfaces")):
+    for one in members(card.get("supportedInterfaces")):
         table.add_row(str(one.get("protocolBinding")), str(one.get("protocolVersion")), str(one.get("url")))
     if "url" in card and not table.rows:
         table.add_row(
             str(card.get("preferredTransport", "JSONRPC")), str(card.get("protocolVersion")), str(card["url"])
         )
     console.print(table)
-    for skill in _objects(card.get("skills")):
+    for skill in members(card.get("skills")):
         console.print(f"  [cyan]{skill.get('id')}[/cyan] {skill.get('description', '')}")
     for one in report.verified:
         console.print(f"[green]signed[/green] by {one.kid} (covers {one.covers})")
@@ -51,8 +52,3 @@ def _print(report: Report) -> None:
         colour = "red" if finding.level == "error" else "yellow"
         console.print(f"[{colour}]{finding.level}[/{colour}] {finding.field}: {finding.message}")
     console.print("[green]valid[/green]" if report.valid else "[red]not valid[/red]")
-
-
-def _objects(value: object) -> list[dict[str, Any]]:
-    found = cast(list[object], value) if isinstance(value, list) else []
-    return [cast(dict[str, Any], one) for one in found if isinstance(one, dict)]

@@ -2,12 +2,19 @@
 
 import asyncio
 import json
+from contextlib import aclosing
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
 
 from parley.cli.exits import NOT_COMPLETED, OK, WAITS
-from parley.client import Client, Json
+from parley.cli.options import DEFAULT_URL
+from parley.cli.places import Place, Reached, reach
+from parley.cli.wire import member, state_of
+from parley.client import UNSUPPORTED, Content, Json, RemoteError
+from parley.errors import Unsupported
 
 _COLOURS = {
     "COMPLETED": "green",
@@ -15,87 +22,173 @@ _COLOURS = {
     "REJECTED": "red",
     "CANCELED": "yellow",
     "INPUT_REQUIRED": "cyan",
+    "AUTH_REQUIRED": "cyan",
 }
 
 
 def run_send(
-    address: str, text: str, *, task: str | None, stream: bool, as_json: bool, token: str | None = None
+    place: Place, content: Content, *, task: str | None = None, context: str | None = None,
+    stream: bool = True, wait: bool = True, as_json: bool = False,
+) -> int:  # fmt: skip
+    return asyncio.run(_send(place, content, task, context, stream, wait, as_json))
+
+
+def run_tail(place: Place, task: str, after: int | None, *, as_json: bool) -> int:
+    return asyncio.run(_tail(place, task, after, as_json))
+
+
+def run_cancel(place: Place, task: str, reason: str | None, *, as_json: bool) -> int:
+    return asyncio.run(_cancel(place, task, reason, as_json))
+
+
+def run_fork(place: Place, task: str, at: int | None, content: Content | None, *, wait: bool, as_json: bool) -> int:
+    return asyncio.run(_fork(place, task, at, content, wait, as_json))
+
+
+async def _send(
+    place: Place, content: Content, task: str | None, context: str | None, stream: bool, wait: bool, as_json: bool
 ) -> int:
-    return asyncio.run(_send(Client(address, token=token), address, text, task, stream, as_json))
+    reached = await reach(place)
+    with Printer(place, as_json) as printer:
+        async with reached.client() as client:
+            if stream and wait:
+                try:
+                    async for result in client.stream(content, task=task, context=context):
+                        printer.show(result)
+                    return printer.finish()
+                except RemoteError as error:
+                    # Refused before anything was begun, so it can be sent in another way.
+                    if printer.begun or not _does_not_stream(error):
+                        raise
+            configuration = None if wait else {"returnImmediately": True}
+            printer.show(await client.send(content, task=task, context=context, configuration=configuration))
+        return printer.finish(waited=wait)
 
 
-def run_tail(address: str, task: str, after: int | None, *, as_json: bool, token: str | None = None) -> int:
-    return asyncio.run(_tail(Client(address, token=token), address, task, after, as_json))
+async def _tail(place: Place, task: str, after: int | None, as_json: bool) -> int:
+    reached = await reach(place)
+    with Printer(place, as_json, numbered=True) as printer:
+        await _follow(reached, task, after, printer)
+        return printer.finish()
 
 
-async def _send(client: Client, address: str, text: str, task: str | None, stream: bool, as_json: bool) -> int:
-    printer = _Printer(as_json)
-    async with client:
-        if stream:
-            async for result in client.stream(text, task=task):
-                printer.show(result)
-        else:
-            printer.show(await client.send(text, task=task))
-    return printer.finish(address)
+async def _cancel(place: Place, task: str, reason: str | None, as_json: bool) -> int:
+    async with (await reach(place)).client() as client:
+        found = await client.cancel(task, reason)
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False))
+    else:
+        state = state_of(found)
+        print(state if state == "canceled" else f"canceling (still {state})")
+    return OK
 
 
-async def _tail(client: Client, address: str, task: str, after: int | None, as_json: bool) -> int:
-    printer = _Printer(as_json)
-    async with client:
-        async for _, result in client.tail(task, after):
-            printer.show(result)
-    return printer.finish(address)
+async def _fork(
+    place: Place, task: str, at: int | None, content: Content | None, wait: bool, as_json: bool
+) -> int:  # fmt: skip
+    reached = await reach(place)
+    if not reached.ours:
+        raise Unsupported("Only a Parley server can fork a task; this one does not say that it is one.")
+    with Printer(place, as_json) as printer:
+        async with reached.client() as client:
+            fork = await client.fork(task, at, content)
+        printer.show({"task": {**fork, "artifacts": []}} if not as_json else {"task": fork})
+        made_at = next((one["at"] for one in map(member, member(fork.get("metadata")).values()) if "at" in one), None)
+        if wait:
+            await _follow(reached, fork["id"], made_at, printer, settled=True)
+        return printer.finish(waited=wait)
 
 
-class _Printer:
-    """Text as it comes on standard output, everything about it on standard error."""
+async def _follow(reached: Reached, task: str, after: int | None, printer: "Printer", *, settled: bool = False) -> None:
+    async with reached.client() as client, aclosing(client.tail(task, after)) as steps:
+        async for seq, result in steps:
+            printer.show(result, seq)
+            if settled and printer.waits:
+                return
 
-    def __init__(self, as_json: bool) -> None:
+
+def _does_not_stream(error: RemoteError) -> bool:
+    return error.rpc == UNSUPPORTED and "stream" in error.message.lower()
+
+
+class Printer:
+    """Text as it comes on standard output, everything about it on standard error; a spinner there while nothing comes,
+    if somebody looks."""
+
+    def __init__(self, place: Place, as_json: bool, *, numbered: bool = False) -> None:
+        self._place = place
         self._as_json = as_json
+        self._numbered = numbered
         self._notes = Console(stderr=True, highlight=False)
+        self._spinner: Status | None = None
         self._mid_line = False
         self._task = ""
         self._state = ""
+        self.begun = False
 
-    def show(self, result: Json) -> None:
+    def __enter__(self) -> "Printer":
+        self._wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    @property
+    def waits(self) -> bool:
+        return self._state.endswith("REQUIRED")
+
+    def show(self, result: Json, seq: int = 0) -> None:
+        self._stop()
+        self.begun = True
+        number = {"seq": seq} if self._numbered and seq else {}
         if self._as_json:
-            print(json.dumps(result, ensure_ascii=False), flush=True)
+            print(json.dumps({**number, **result}, ensure_ascii=False), flush=True)
         if task := result.get("task"):
-            self._see(task["id"], task["status"])
+            self._see(task["id"], task["status"], seq)
             for artifact in task.get("artifacts", []):
                 self._artifact(artifact)
         elif update := result.get("statusUpdate"):
-            self._see(update["taskId"], update["status"])
+            self._see(update["taskId"], update["status"], seq)
         elif update := result.get("artifactUpdate"):
             self._artifact(update["artifact"])
         elif message := result.get("message"):
             self._state = "COMPLETED"
-            self._say(_text(message))
+            self._say(text_of(message))
+        self._wait()
 
-    def finish(self, address: str) -> int:
+    def finish(self, *, waited: bool = True) -> int:
+        self._stop()
         if not self._as_json:
             self._break()
             colour = _COLOURS.get(self._state, "white")
-            self._notes.print(f"[{colour}]{self._state.lower()}[/{colour}] [dim]{self._task}[/dim]")
-            if self._state.endswith("REQUIRED"):
-                self._notes.print(f"Answer: parley send {address} --task {self._task} 'your answer'", style="dim")
-        if self._state.endswith("REQUIRED"):
+            self._note(f"[{colour}]{self._state.lower()}[/{colour}] [dim]{escape(self._task)}[/dim]")
+            back = self._place.options(DEFAULT_URL)
+            if self.waits:
+                self._note(f"[dim]Answer: parley answer {self._task} 'your answer'{escape(back)}[/dim]")
+            elif not waited and self._state in ("SUBMITTED", "WORKING"):
+                self._note(f"[dim]Follow: parley tail {self._task}{escape(back)}[/dim]")
+        if self.waits:
             return WAITS
+        if not waited and self._state in ("SUBMITTED", "WORKING"):
+            return OK
         return OK if self._state == "COMPLETED" else NOT_COMPLETED
 
-    def _see(self, task: str, status: Json) -> None:
+    def _see(self, task: str, status: Json, seq: int) -> None:
         self._task, self._state = task, str(status["state"]).removeprefix("TASK_STATE_")
-        if not self._as_json and "message" in status:
-            self._break()
-            self._notes.print(f"[dim]{self._state.lower()}:[/dim] {_text(status['message'])}")
+        if self._as_json or ("message" not in status and not (self._numbered and seq)):
+            return
+        self._break()
+        number = f"[dim]{seq:>5} [/dim]" if self._numbered and seq else ""
+        words = f" {escape(text_of(status['message']))}" if "message" in status else ""
+        self._note(f"{number}[dim]{self._state.lower()}{':' if words else ''}[/dim]{words}")
 
     def _artifact(self, artifact: Json) -> None:
         for part in artifact["parts"]:
             name = part.get("filename")
             if name and not self._as_json:
                 self._break()
-                self._notes.print(f"[dim]file {name}:[/dim]")
-        self._say(_text(artifact))
+                self._note(f"[dim]file {escape(str(name))}:[/dim]")
+        self._say(text_of(artifact))
 
     def _say(self, text: str) -> None:
         if text and not self._as_json:
@@ -107,8 +200,24 @@ class _Printer:
             print(flush=True)
             self._mid_line = False
 
+    def _note(self, markup: str) -> None:
+        self._notes.print(markup, soft_wrap=True)
 
-def _text(holder: dict[str, Any]) -> str:
+    def _wait(self) -> None:
+        """Not in the middle of a line: a spinner would write over it."""
+        busy = self._state in ("", "SUBMITTED", "WORKING")
+        if self._as_json or self._mid_line or not busy or not self._notes.is_terminal:
+            return
+        self._spinner = self._notes.status(f"[dim]{self._state.lower() or 'waiting'}[/dim]")
+        self._spinner.start()
+
+    def _stop(self) -> None:
+        if self._spinner is not None:
+            self._spinner.stop()
+            self._spinner = None
+
+
+def text_of(holder: dict[str, Any]) -> str:
     return "".join(_part(part) for part in holder["parts"])
 
 

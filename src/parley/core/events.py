@@ -24,13 +24,22 @@ class _Event(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field=
     pass
 
 
+class Origin(Struct, frozen=True):
+    """The entry of another log up to which a run is a copy; `hash` is that entry's, in hex."""
+
+    run: RunId
+    seq: int
+    hash: str
+
+
 class Submitted(_Event, tag="submitted", frozen=True):
-    """The first event: what the run is, and whose."""
+    """The first event: what the run is, and whose; and where its first entries come from, if it is a fork."""
 
     agent: str
     conversation: ConversationId
     principal: str
     parent: RunId | None = None
+    origin: Origin | None = None
 
 
 class InputReceived(_Event, tag="input", frozen=True):
@@ -96,6 +105,19 @@ class Rescued(_Event, tag="rescued", frozen=True):
     how: Rescue
 
 
+class Omitted(_Event, tag="omitted", frozen=True):
+    """Stands in a fork for an entry that concerned only the run it was copied from; `entry` is the type of that."""
+
+    entry: str
+
+
+class Forked(_Event, tag="forked", frozen=True):
+    """The copy ends here. `again`: the last input is worked on once more."""
+
+    by: str
+    again: bool = False
+
+
 class Completed(_Event, tag="completed", frozen=True):
     parts: Parts = ()
 
@@ -134,11 +156,14 @@ Payload = (
     | AuthRequired
     | CancelRequested
     | Rescued
+    | Omitted
+    | Forked
     | Ending
 )
 EventType = Literal[
     "submitted", "input", "started", "progress", "artifact", "child", "turn_ended", "input_required",
-    "auth_required", "cancel_requested", "rescued", "completed", "replied", "failed", "canceled", "rejected",
+    "auth_required", "cancel_requested", "rescued", "omitted", "forked", "completed", "replied", "failed", "canceled",
+    "rejected",
 ]  # fmt: skip
 EVENT_TYPES: tuple[str, ...] = get_args(EventType)
 ENDINGS = frozenset({"completed", "replied", "failed", "canceled", "rejected"})

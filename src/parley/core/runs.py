@@ -7,6 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.core.agents import Rescue
+from parley.core.artifacts import Parts, text_part
 from parley.core.conversations import Message
 from parley.core.events import (
     ArtifactAdded,
@@ -15,9 +16,13 @@ from parley.core.events import (
     CancelRequested,
     ChildStarted,
     Completed,
+    Ending,
     Failed,
+    Forked,
     InputReceived,
     InputRequired,
+    Omitted,
+    Origin,
     Payload,
     Progress,
     Rejected,
@@ -26,8 +31,10 @@ from parley.core.events import (
     Started,
     Submitted,
     TurnEnded,
+    type_of,
 )
 from parley.errors import (
+    Invalid,
     LateResult,
     LeaseLost,
     NotCancelable,
@@ -86,6 +93,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     status_at: int = 0
     """When its status, or what the agent says with it, last changed."""
     children: tuple[RunId, ...] = ()
+    origin: Origin | None = None
+    """Where its first entries were copied from, if it is a fork."""
 
     @property
     def ended(self) -> bool:
@@ -116,6 +125,20 @@ class Start(Struct, frozen=True):
     principal: str
     message: Message
     parent: RunId | None = None
+    begin: Begin | None = None
+    reject: Rejected | None = None
+
+
+class Fork(Struct, frozen=True):
+    """A new run that begins as a copy of the first entries of another, and goes on with `message` or its last input.
+
+    `conversation` and `principal` are those of the run that is copied; `by` is who asks.
+    """
+
+    origin: Origin
+    entries: tuple[Payload, ...]
+    by: str
+    message: Message | None = None
     begin: Begin | None = None
     reject: Rejected | None = None
 
@@ -163,17 +186,17 @@ class Recover(Struct, frozen=True):
     reason: str = "The process that worked on this task stopped."
 
 
-Command = Start | Give | Begin | Emit | Adopt | Cancel | Recover
+Command = Start | Fork | Give | Begin | Emit | Adopt | Cancel | Recover
 
 
 def decide(run: Run | None, command: Command) -> list[Payload]:
     """The events a command leads to, or the reason why it is refused. An empty list: it holds already."""
     if run is not None and type(command) is Emit:
         return _emit(run, command)
-    if isinstance(command, Start):
+    if isinstance(command, Start | Fork):
         if run is not None:
             raise VersionConflict("A run with this id exists already.")
-        return _start(command)
+        return _start(command) if isinstance(command, Start) else _fork(command)
     if run is None:
         raise RunNotFound("Task not found.")
     match command:
@@ -203,6 +226,51 @@ def _start(command: Start) -> list[Payload]:
     elif command.begin is not None:
         events.append(Started(1, command.begin.replica))
     return events
+
+
+def _fork(command: Fork) -> list[Payload]:
+    """Entry for entry, so that a number means the same in both logs up to the fork."""
+    origin, scratch = command.origin, RunId("")
+    copy: list[Payload] = []
+    run: Run | None = None
+    for seq, entry in enumerate(command.entries, 1):
+        copy.append(_copied(run, entry, origin))
+        run = evolve(run, scratch, seq, 0, copy[-1])
+    if run is None or run.version != origin.seq:
+        raise Invalid("A fork needs the log from its beginning.", field="at")
+    if command.message is None and not run.inputs:
+        raise Invalid("There is no input yet at this event: give one, or fork at a later event.", field="at")
+    copy.append(Forked(command.by, again=command.message is None))
+    if command.message is not None:
+        copy.append(InputReceived(command.message))
+    if command.reject is not None:
+        copy.append(command.reject)
+    elif command.begin is not None:
+        copy.append(Started(run.epoch + 1, command.begin.replica))
+    return copy
+
+
+def _copied(run: Run | None, entry: Payload, origin: Origin) -> Payload:
+    """What an entry is in a fork: the same; but children, cancels and ends are the other run's own affair.
+
+    The last words of a turn stay said, also where they ended the run.
+    """
+    match entry:
+        case Submitted():
+            return replace(entry, parent=None, origin=origin)
+        case ChildStarted() | CancelRequested():
+            return Omitted(type_of(entry))
+        case Completed() | Replied() | Failed() | Canceled() | Rejected():
+            under_way = run is not None and run.state is State.WORKING
+            return TurnEnded(_last_words(entry)) if under_way else Omitted(type_of(entry))
+        case _:
+            return entry
+
+
+def _last_words(ending: Ending) -> Parts:
+    if isinstance(ending, Completed | Replied):
+        return ending.parts
+    return (text_part(ending.reason),) if ending.reason else ()
 
 
 def _give(run: Run, command: Give) -> list[Payload]:
@@ -280,7 +348,7 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
     if run is None and isinstance(event, Submitted):
         return Run(
             run_id, event.agent, event.conversation, event.principal, event.parent,
-            version=seq, created_at=at, updated_at=at, status_at=at,
+            version=seq, created_at=at, updated_at=at, status_at=at, origin=event.origin,
         )  # fmt: skip
     if run is None:
         raise RunNotFound("A log begins with `submitted`.")
@@ -301,8 +369,10 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
                 "read_before": run.read, "read": run.inputs, "turns": run.turns + (not run.resuming),
                 "resuming": False,
             }  # fmt: skip
-        case Progress() | ArtifactAdded():
+        case Progress() | ArtifactAdded() | Omitted():
             return {}
+        case Forked():
+            return _forked(run, event)
         case InputReceived():
             # A waiting run that got its answer is submitted again: accepted, and not yet being worked on.
             return {"inputs": run.inputs + 1, "state": State.SUBMITTED if run.state in WAITING else run.state}
@@ -333,6 +403,14 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             raise VersionConflict("A log begins once.")
         case _:
             assert_never(event)
+
+
+def _forked(run: Run, event: Forked) -> dict[str, Any]:
+    """The run is its own from here: nobody works on it, and its time and its rescues count from zero."""
+    changes: dict[str, Any] = {"state": State.SUBMITTED, "owner": "", "spent_ms": 0, "rescues": 0}
+    if event.again and (run.state is State.WORKING or run.inputs == run.read):
+        return {**changes, "read": run.read_before, "resuming": True}
+    return changes
 
 
 def _pause(run: Run, state: State, at: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from parley.clock import Clock, now_ms
 from parley.core.events import GENESIS, Event, sealed
-from parley.core.runs import Command, Run, Start, decide, evolve
+from parley.core.runs import Command, Fork, Run, Start, decide, evolve
 from parley.engine.ports import Append, Key, Store
 from parley.errors import KeyReused, KeyTaken, ParleyError, PayloadTooLarge, RunNotFound, VersionConflict
 from parley.ids import RunId
@@ -87,7 +87,7 @@ class Commands:
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         box = self._boxes.get(run_id)
         if box is None:
-            box = self._open(run_id, fresh=isinstance(commands[0], Start))
+            box = self._open(run_id, fresh=isinstance(commands[0], Start | Fork))
         entry = _Entry(commands, key, expected, future)
         if box.busy:
             box.waiting.append(entry)

@@ -13,8 +13,8 @@ from parley.core.access import Principal, may_see
 from parley.core.agents import Agent, check_agent
 from parley.core.artifacts import check_parts, text_part
 from parley.core.conversations import Message, conversation_for
-from parley.core.events import Event, Rejected
-from parley.core.runs import WAITING, Adopt, Begin, Cancel, Give, Run, Start, State
+from parley.core.events import Event, Origin, Rejected
+from parley.core.runs import WAITING, Adopt, Begin, Cancel, Fork, Give, Run, Start, State
 from parley.core.views import View, view_of
 from parley.engine.attachments import Attachments
 from parley.engine.commands import MAX_PAYLOAD, Commands, Outcome
@@ -23,7 +23,7 @@ from parley.engine.membership import LEASE_S, Membership
 from parley.engine.ports import Blobs, Cluster, Driver, Key, LogStore, Signals
 from parley.engine.retention import Retention
 from parley.engine.streams import Follower, Streams, read_all
-from parley.errors import AgentNotFound, Invalid, RunEnded, RunNotFound, VersionConflict
+from parley.errors import AgentNotFound, CursorBeyondEnd, Invalid, RunEnded, RunNotFound, StaleCursor, VersionConflict
 from parley.ids import RunId, is_id, new_run_id
 
 _NEWCOMER = "*"
@@ -37,6 +37,19 @@ class Send(Struct, frozen=True):
     principal: Principal
     message: Message
     run: str | None = None
+    conversation: str | None = None
+    key: str | None = None
+
+
+class Branch(Struct, frozen=True):
+    """Begin a run as a copy of `run` up to the event `at` (its last one when None), and go on from there."""
+
+    run: str
+    principal: Principal
+    agent: str | None = None
+    at: int | None = None
+    message: Message | None = None
+    """A new input; None works on the last one again."""
     conversation: str | None = None
     key: str | None = None
 
@@ -141,6 +154,25 @@ class Exchange:
             return await self._give(run, message, key)
         return await self._start(new_run_id(), Start(agent.slug, conversation, str(send.principal), message), key)
 
+    async def fork(self, branch: Branch) -> Outcome:
+        """A new run of the same owner in the same conversation; the other one is not touched."""
+        run = await self.visible(branch.run, branch.principal, branch.agent)
+        agent = self.agent(run.agent)
+        conversation_for(branch.conversation, run.conversation)
+        key = _fork_key(branch, run)
+        if key is not None and (before := await self.commands.replayed(key)):
+            return before
+        message = branch.message
+        if message is not None:
+            check_parts(message.parts)
+            message = await self.attachments.stored_message(message)
+        entries = await self._entries(run, branch.at)
+        last = entries[-1]
+        origin = Origin(run.id, last.seq, last.hash.hex())
+        payloads = tuple(entry.payload for entry in entries if entry.payload is not None)
+        fork = Fork(origin, payloads, str(branch.principal), message)
+        return await self._begun(new_run_id(), agent, fork, key)
+
     async def sent_before(self, send: Send) -> Outcome | None:
         """What this very send led to when it was made for the first time, if it was."""
         key = _key(send)
@@ -189,16 +221,36 @@ class Exchange:
         return view
 
     async def _start(self, run_id: RunId, start: Start, key: Key | None) -> Outcome:
-        how = await self.execution.admit(self.agent(start.agent))
+        return await self._begun(run_id, self.agent(start.agent), start, key)
+
+    async def _begun(self, run_id: RunId, agent: Agent, command: Start | Fork, key: Key | None) -> Outcome:
+        how = await self.execution.admit(agent)
         if isinstance(how, Rejected):
-            return await self.commands.execute(run_id, msgspec.structs.replace(start, reject=how), key=key)
-        return await self._accept(run_id, msgspec.structs.replace(start, begin=how), key)
+            return await self.commands.execute(run_id, msgspec.structs.replace(command, reject=how), key=key)
+        return await self._accept(run_id, msgspec.structs.replace(command, begin=how), key)
+
+    async def _entries(self, run: Run, at: int | None) -> list[Event]:
+        """The log from its beginning up to an event, if all of it is still kept."""
+        head = await self.store.head(run.id)
+        if head is None:
+            raise RunNotFound("Task not found.")
+        upto = head.run.version if at is None else at
+        if upto < 1:
+            raise Invalid("A fork is made at an event: 1 or more.", field="at")
+        if upto > head.run.version:
+            raise CursorBeyondEnd(f"The task has {head.run.version} events; there is no event {upto}.", field="at")
+        entries = [entry for entry in await read_all(self.store, run.id) if entry.seq <= upto]
+        if len(entries) < upto or any(entry.payload is None for entry in entries):
+            raise StaleCursor(
+                "The log of this task is no longer kept from its beginning, so it cannot be forked.", floor=head.floor
+            )
+        return entries
 
     async def _give(self, run: Run, message: Message, key: Key | None) -> Outcome:
         how = await self.execution.admit(self.agent(run.agent)) if run.state in WAITING else None
         return await self._accept(run.id, Give(message, how if isinstance(how, Begin) else None), key)
 
-    async def _accept(self, run_id: RunId, command: Start | Give, key: Key | None) -> Outcome:
+    async def _accept(self, run_id: RunId, command: Start | Fork | Give, key: Key | None) -> Outcome:
         """Write the input; then work on it, or let it wait for its turn."""
         outcome = await self.commands.execute(run_id, command, key=key)
         if any(event.type == "started" for event in outcome.events):
@@ -277,9 +329,16 @@ def _by_slug(drivers: Sequence[Driver]) -> dict[str, Driver]:
 
 def _key(send: Send) -> Key | None:
     """The scope of a key is who asks whom; its digest covers the message and nothing else."""
-    if send.key is None:
+    return _keyed(send.key, send.principal, send.agent, [send.message, send.run, send.conversation])
+
+
+def _fork_key(branch: Branch, run: Run) -> Key | None:
+    return _keyed(branch.key, branch.principal, run.agent, ["fork", run.id, branch.at, branch.message])
+
+
+def _keyed(name: str | None, principal: Principal, agent: str, asked: list[object]) -> Key | None:
+    if name is None:
         return None
-    if not 1 <= len(send.key) <= 255:
+    if not 1 <= len(name) <= 255:
         raise Invalid("An idempotency key has 1 to 255 characters.", field="Idempotency-Key")
-    digest = hashlib.sha256(msgspec.json.encode([send.message, send.run, send.conversation])).digest()
-    return Key(f"{send.principal}>{send.agent}", send.key, digest)
+    return Key(f"{principal}>{agent}", name, hashlib.sha256(msgspec.json.encode(asked)).digest())

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
+from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -13,15 +14,22 @@ from parley.clock import iso, now_ms
 from parley.core.access import USER_SCOPES, Principal, demand
 from parley.core.access import Scope as Right
 from parley.core.agents import Agent
+from parley.core.artifacts import text_of
+from parley.core.runs import State
+from parley.core.views import View
 from parley.engine.exchange import Exchange
 from parley.engine.hooks import Entry, Hooks
+from parley.engine.ports import Listing
 from parley.errors import Invalid, InvalidJson, ParleyError, Unauthenticated
+from parley.faces.a2a.reading import page_size, time_ms
 from parley.faces.http import Endpoint, Headers, answer, check_text, read_body
+from parley.faces.paging import page_cursor, page_token
 from parley.faces.refusals import refuse
 from parley.security.keys import ApiKey, ApiKeys
 from parley.security.signing import SigningKeys
 
 MAX_BODY = 64 * 1024
+MAX_SAID = 500
 DAY_MS = 24 * 3600 * 1000
 
 T = TypeVar("T")
@@ -37,6 +45,16 @@ class NewKey(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     scopes: list[str] | UnsetType = UNSET
     agents: list[str] = []
     expires_days: float | None = None
+
+
+class RunQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    agent: str | None = None
+    principal: str | None = None
+    context_id: str | None = None
+    state: str | None = None
+    since: str | None = None
+    page_size: int | None = None
+    page_token: str = ""
 
 
 class Admin:
@@ -56,6 +74,7 @@ class Admin:
             _route("GET", "/admin/agents", self.agents, "admin"),
             _route("GET", "/admin/push", self.push, "admin"),
             _route("POST", "/admin/push/{task}/{id:path}/redrive", self.redrive, "admin"),
+            _route("GET", "/admin/runs", self.runs, "admin"),
             Route("/.well-known/jwks.json", Endpoint(self.jwks), methods=["GET"]),
         ]
 
@@ -97,6 +116,18 @@ class Admin:
         place = scope["path_params"]
         return 200, push_view(await self._hooks.redrive(place["task"], place["id"]))
 
+    async def runs(self, scope: Scope, receive: Receive) -> Reply:
+        """Everybody's runs, latest status first, by pages."""
+        query = _query(scope)
+        size = page_size(query.page_size)
+        listing = Listing(
+            query.principal, query.agent, query.context_id, _state(query.state),
+            None if query.since is None else time_ms(query.since, "since"), page_cursor(query.page_token), size,
+        )  # fmt: skip
+        found, total = await self._exchange.store.list_runs(listing)
+        runs = [run_view(await self._exchange.view(run.id)) for run in found]
+        return 200, {"runs": runs, "nextPageToken": page_token(found, size), "totalSize": total}
+
     async def jwks(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             published = await self._signing.jwks()
@@ -123,6 +154,17 @@ def push_view(entry: Entry) -> dict[str, object]:
         "state": entry.state, "delivered": entry.kept.cursor, "attempts": entry.kept.attempts,
         "reason": entry.kept.reason, "since": iso(entry.record.at),
         "nextAt": iso(due) if due is not None and entry.kept.attempts else None,
+    }  # fmt: skip
+
+
+def run_view(view: View) -> dict[str, object]:
+    run, words = view.run, [*view.history, *([view.status.said] if view.status.said else [])]
+    origin = run.origin
+    return {
+        "id": run.id, "agent": run.agent, "principal": run.principal, "contextId": run.conversation,
+        "state": run.state.value, "createdAt": iso(run.created_at), "statusAt": iso(run.status_at),
+        "parent": run.parent, "origin": None if origin is None else {"task": origin.run, "at": origin.seq},
+        "said": text_of(words[-1].parts)[:MAX_SAID] if words else "",
     }  # fmt: skip
 
 
@@ -156,6 +198,21 @@ def _route(method: str, path: str, action: Action, right: Right | None = None) -
         return await answer(send, status, content, _PRIVATE)
 
     return Route(path, Endpoint(handle), methods=[method])
+
+
+def _query(scope: Scope) -> RunQuery:
+    given = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+    try:
+        return msgspec.convert(given, RunQuery, strict=False)
+    except msgspec.ValidationError as error:
+        raise Invalid(str(error)) from None
+
+
+def _state(name: str | None) -> State | None:
+    try:
+        return State(name) if name else None
+    except ValueError:
+        raise Invalid(f"The state is one of {', '.join(State)}.", field="state") from None
 
 
 def _decoded(body: bytes, kind: type[T]) -> T:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from parley.core.agents import Agent, Extension, Skill
 from parley.errors import NoExtendedCard, Unsupported
+from parley.faces.a2a.writing import FORK
 
 Json = dict[str, Any]
 Sign = Callable[[Json], Awaitable[Json]]
@@ -27,6 +28,11 @@ OURS = (
     Extension(
         "urn:parley:extension:idempotency-key:1",
         "`Idempotency-Key` makes a send repeatable: the same key and message lead to the same task.",
+    ),
+    Extension(
+        FORK,
+        '`POST {url}/tasks/{id}:fork` with `{"at": EVENT, "message": …}` (both may be left out) begins a new task as a '
+        "copy of one up to an event, and goes on from there.",
     ),
 )
 

@@ -11,7 +11,7 @@ from parley.faces.a2a.words import Ask, HookRef, Page, Query, ReplyShown, Shown,
 
 Operation = Literal[
     "send", "stream", "get", "list", "cancel", "subscribe",
-    "set_hook", "get_hook", "list_hooks", "delete_hook", "card",
+    "set_hook", "get_hook", "list_hooks", "delete_hook", "card", "fork",
 ]  # fmt: skip
 STREAMING: frozenset[Operation] = frozenset(("stream", "subscribe"))
 

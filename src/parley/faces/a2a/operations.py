@@ -1,11 +1,11 @@
 """The operations of A2A, whatever binding and version asks for them."""
 
 import asyncio
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from parley.core.access import demand, may_use
 from parley.core.agents import Agent
@@ -13,7 +13,7 @@ from parley.core.artifacts import Part
 from parley.core.runs import Run, evolve
 from parley.core.views import View, view_of
 from parley.engine.commands import Outcome
-from parley.engine.exchange import Exchange, Send
+from parley.engine.exchange import Branch, Exchange, Send
 from parley.engine.hooks import Hook
 from parley.engine.ports import Listing
 from parley.engine.push import Push
@@ -33,6 +33,7 @@ from parley.faces.a2a.words import (
     Ask,
     Call,
     CancelParams,
+    ForkAsk,
     HookRef,
     Page,
     Query,
@@ -40,6 +41,7 @@ from parley.faces.a2a.words import (
     TaskParams,
     TaskShown,
 )
+from parley.faces.paging import page_cursor, page_token
 from parley.ids import is_id
 
 CANCEL_WAIT_S = 5.0
@@ -58,6 +60,7 @@ class Operations:
         self._streaming = Streaming(exchange, self._showing)
 
     async def send(self, call: Call, ask: Ask) -> TaskShown | ReplyShown:
+        call = await self._at_task(call, ask)
         agent = self._agent_for(call, ask)
         outcome = await self._exchange.send(_send(call, agent, ask))
         attaching = self._attach(outcome, ask)
@@ -80,14 +83,13 @@ class Operations:
         agent = self._agent(call).slug if call.agent else None
         listing = Listing(
             str(call.principal), agent, query.context, query.state, query.since,
-            _page_cursor(query.page_token), query.page_size,
+            page_cursor(query.page_token), query.page_size,
         )  # fmt: skip
         if query.context is not None and not is_id(query.context):
             return Page([], "", query.page_size, 0)
         runs, total = await self._exchange.store.list_runs(listing)
         tasks = [await self._listed(run, query) for run in runs]
-        more = len(runs) == query.page_size and runs
-        return Page(tasks, _page_token(runs[-1]) if more else "", query.page_size, total)
+        return Page(tasks, page_token(runs, query.page_size), query.page_size, total)
 
     async def cancel(self, call: Call, params: CancelParams) -> TaskShown:
         """The task once it has ended; or as it is, when its agent takes its time to stop."""
@@ -105,8 +107,19 @@ class Operations:
                         run = evolve(run, run.id, event.seq, event.at, event.payload)
         return await self._showing.task(await self._exchange.view(run.id), None)
 
+    async def fork(self, call: Call, ask: ForkAsk) -> TaskShown:
+        """The new task as it was accepted."""
+        demand(call.principal, "send")
+        run = await self._visible(call, ask.task)
+        agent = self._agent(replace(call, agent=run.agent))
+        for part in ask.message.parts if ask.message else ():
+            _check_media(agent, part)
+        branch = Branch(run.id, call.principal, call.agent, ask.at, ask.message, ask.context, call.key)
+        return await self._showing.task(await self._current(await self._exchange.fork(branch)), None)
+
     async def stream(self, call: Call, ask: Ask) -> Stream:
         """Send and follow; ends when the run ends or waits. Resumable when it was sent with a key."""
+        call = await self._at_task(call, ask)
         agent = self._agent_for(call, ask)
         _check_streaming(agent)
         cursor = _cursor(call)
@@ -169,6 +182,13 @@ class Operations:
         if missing:
             raise ExtensionRequired(f"This agent needs the extension {missing[0]}.", extension=missing[0])
         return agent
+
+    async def _at_task(self, call: Call, ask: Ask) -> Call:
+        """At the server's root a follow-up goes to the agent of its task."""
+        if call.agent is not None or ask.task is None:
+            return call
+        demand(call.principal, "send")
+        return replace(call, agent=(await self._exchange.visible(ask.task, call.principal)).agent)
 
     def _agent_for(self, call: Call, ask: Ask) -> Agent:
         demand(call.principal, "send")
@@ -258,22 +278,6 @@ def _cursor(call: Call) -> int | None:
     if not (call.last_event_id.isascii() and call.last_event_id.isdigit() and len(call.last_event_id) < 16):
         raise InvalidCursor("Last-Event-ID is the number of the last event you saw.", field="Last-Event-ID")
     return int(call.last_event_id)
-
-
-def _page_token(run: Run) -> str:
-    return urlsafe_b64encode(f"{run.status_at}:{run.id}".encode()).decode().rstrip("=")
-
-
-def _page_cursor(token: str) -> tuple[int, str] | None:
-    if not token:
-        return None
-    try:
-        at, _, run = urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode().partition(":")
-        if not 0 <= int(at) < 2**63 or not is_id(run):
-            raise ValueError
-        return int(at), run
-    except ValueError:
-        raise Invalid("pageToken is not one that this server gave out.", field="pageToken") from None
 
 
 def _check_history(length: int | None) -> None:

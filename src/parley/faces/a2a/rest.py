@@ -80,6 +80,8 @@ class Rest:
             return read(kind, _json(body))
         if route.operation == "set_hook":
             return replace(read(kind, _json(body)), task_id=route.given["taskId"])
+        if route.operation == "fork":
+            return replace(read(kind, _json(body or b"{}")), id=route.given["id"])
         if route.operation == "cancel" and body:
             return convert(kind, {**_members(body), **route.given})
         query = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=False))
@@ -110,7 +112,7 @@ def _old_route(method: str, steps: list[str]) -> Route:
     if steps == ["card"]:
         return _allowed(method, GET=Route("card"))
     route = _route(method, steps)
-    if route.operation in ("card", "list"):
+    if route.operation in ("card", "list", "fork"):
         raise UnknownMethod("There is no such operation in A2A 0.3.")
     return route
 
@@ -143,6 +145,8 @@ def _task_route(method: str, name: str) -> Route:
     task, colon, verb = name.rpartition(":")
     if colon and verb == "cancel":
         return _allowed(method, POST=Route("cancel", {"id": task}))
+    if colon and verb == "fork":
+        return _allowed(method, POST=Route("fork", {"id": task}))
     if colon and verb == "subscribe":
         return _allowed(method, GET=Route("subscribe", {"id": task}), POST=Route("subscribe", {"id": task}))
     return _allowed(method, GET=Route("get", {"id": name}))

@@ -15,7 +15,7 @@ from parley.faces.a2a import reading
 from parley.faces.a2a.dialect import Dialect, Operation, encode
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.streaming import Step, Stream
-from parley.faces.a2a.v1 import HookListIn
+from parley.faces.a2a.v1 import V1, HookListIn
 from parley.faces.a2a.words import Call
 from parley.faces.http import asked_version, header
 from parley.telemetry import tell
@@ -76,8 +76,10 @@ async def perform(operations: Operations, dialect: Dialect, operation: Operation
             return await operations.delete_hook(call, dialect.hook_ref(params))
         case "card":
             return Raw(await operations.card(call, dialect.version))
+        case "fork" if isinstance(dialect, V1):
+            return dialect.task(await operations.fork(call, dialect.fork(params)))
         case _:
-            raise Invalid(f"{operation} is a stream.")
+            raise Invalid(f"{operation} is a stream, or not part of A2A {dialect.version}.")
 
 
 async def open_stream(

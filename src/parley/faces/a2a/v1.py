@@ -16,6 +16,7 @@ from parley.faces.a2a.words import (
     Ask,
     CancelParams,
     CardParams,
+    ForkAsk,
     HookRef,
     Page,
     Query,
@@ -25,6 +26,7 @@ from parley.faces.a2a.writing import ROLES, Out, TaskOut, Writing
 
 STATES: dict[State, str] = {state: f"TASK_STATE_{state.name}" for state in State}
 _NAMED: dict[str, State | None] = {name: state for state, name in STATES.items()} | {"TASK_STATE_UNSPECIFIED": None}
+AGENT = "urn:parley:agent"
 
 
 class _In(Struct, frozen=True, rename="camel", kw_only=True):
@@ -80,6 +82,14 @@ class SendParams(_In, frozen=True, kw_only=True):
     configuration: Configuration | None = None
 
 
+class ForkParams(_In, frozen=True, kw_only=True):
+    """Of the extension `urn:parley:extension:fork:1`; the task stands in the path."""
+
+    id: str = ""
+    at: int | None = None
+    message: MessageIn | None = None
+
+
 class ListParams(_In, frozen=True, kw_only=True):
     context_id: str | None = None
     status: str | None = None
@@ -129,7 +139,7 @@ class V1(Writing):
     params: ClassVar[dict[Operation, type[Any]]] = {
         "send": SendParams, "stream": SendParams, "get": TaskParams, "list": ListParams, "cancel": CancelParams,
         "subscribe": TaskParams, "set_hook": HookIn, "get_hook": HookRefIn, "list_hooks": HookListIn,
-        "delete_hook": HookRefIn, "card": CardParams,
+        "delete_hook": HookRefIn, "card": CardParams, "fork": ForkParams,
     }  # fmt: skip
 
     def ask(self, params: SendParams) -> Ask:
@@ -142,6 +152,14 @@ class V1(Writing):
             reading.history_length(asked.history_length), bool(asked.return_immediately),
             self.hook(hook) if hook else None,
         )  # fmt: skip
+
+    def fork(self, params: ForkParams) -> ForkAsk:
+        if params.message is None:
+            return ForkAsk(params.id, params.at)
+        ask = self.ask(SendParams(message=params.message))
+        if ask.task not in (None, params.id):
+            raise Invalid("The message names another task than the one to fork.", field="message.taskId")
+        return ForkAsk(params.id, params.at, ask.message, ask.context)
 
     def query(self, params: ListParams) -> Query:
         if params.status and params.status not in _NAMED:
@@ -177,7 +195,7 @@ class V1(Writing):
         return parts
 
     def page(self, page: Page) -> PageOut:
-        return PageOut([self.task(shown) for shown in page.tasks], page.next, page.size, page.total)
+        return PageOut([_listed(self.task(shown), shown.run) for shown in page.tasks], page.next, page.size, page.total)
 
     def hook_out(self, hook: Hook) -> HookOut:
         auth = Authentication(hook.schemes[0], hook.credentials) if hook.schemes else None
@@ -185,6 +203,12 @@ class V1(Writing):
 
     def hooks_out(self, hooks: list[Hook], next_token: str) -> HooksOut:
         return HooksOut([self.hook_out(hook) for hook in hooks], next_token)
+
+
+def _listed(task: TaskOut, run: Run) -> TaskOut:
+    """A list may hold tasks of several agents; A2A has no field that says whose each is."""
+    known = {} if task.metadata is UNSET else task.metadata
+    return replace(task, metadata={**known, AGENT: run.agent})
 
 
 def _part_in(part: Part) -> Part:

@@ -46,6 +46,15 @@ class Ask(Struct, frozen=True):
     hook: Hook | None = None
 
 
+class ForkAsk(Struct, frozen=True):
+    """A copy of `task` up to the event `at`, and what it goes on with."""
+
+    task: str
+    at: int | None = None
+    message: Message | None = None
+    context: str | None = None
+
+
 class Query(Struct, frozen=True):
     """Which tasks to list."""
 

@@ -13,6 +13,7 @@ from parley.core.views import Said, Status
 from parley.faces.a2a import reading
 from parley.faces.a2a.words import ReplyShown, Shown, TaskShown, UpdateShown
 
+FORK = "urn:parley:extension:fork:1"
 ROLES = {"user": "ROLE_USER", "agent": "ROLE_AGENT"}
 
 
@@ -40,6 +41,7 @@ class TaskOut(Out, frozen=True):
     status: StatusOut
     artifacts: list[ArtifactOut] = []
     history: list[Any] = []
+    metadata: dict[str, object] | UnsetType = UNSET
 
 
 class StatusUpdate(Out, frozen=True):
@@ -93,6 +95,7 @@ class Writing:
             self._status_out(run, shown.status),
             [self._artifact_out(artifact) for artifact in shown.artifacts],
             [self.message_out(run, said, run.id) for said in shown.history],
+            {FORK: {"task": run.origin.run, "at": run.origin.seq}} if run.origin else UNSET,
         )
 
     def frame(self, shown: Shown, last: bool) -> StreamResponse | None:

@@ -1,0 +1,183 @@
+"""A task as people read it, and its artifacts as files."""
+
+import asyncio
+import json
+import mimetypes
+import os
+import re
+import tempfile
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+from rich.console import Console
+from rich.markup import escape
+
+from parley.cli.exits import ERROR, OK
+from parley.cli.options import DEFAULT_URL
+from parley.cli.places import Place, reach
+from parley.cli.talk import text_of
+from parley.cli.wire import Json, member, members, said_in, state_of
+from parley.errors import ParleyError
+
+_UNSAFE = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]')
+_SPECIAL = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
+MAX_NAME = 120
+
+
+class FileExists(ParleyError):
+    """An artifact would be written over a file that is there."""
+
+    code = "file_exists"
+
+
+class Saved(Struct, frozen=True):
+    """A part of an artifact, as the file it becomes; `url` when it lies elsewhere and is not fetched."""
+
+    artifact: str
+    name: str
+    content: bytes
+    media_type: str
+    url: str | None = None
+
+
+def run_show(place: Place, task: str, save: Path | None, *, force: bool, as_json: bool) -> int:
+    found = asyncio.run(_get(place, task))
+    files = list(saved(found))
+    written = write(files, save, force=force) if save is not None else []
+    if as_json:
+        print(json.dumps({"task": found, "saved": [str(path) for path in written]}, ensure_ascii=False, indent=2))
+    else:
+        _print(found, files, written, place)
+    return OK if save is None or len(written) == len(files) else ERROR
+
+
+async def _get(place: Place, task: str) -> Json:
+    async with (await reach(place)).client() as client:
+        return await client.get(task)
+
+
+def saved(task: Json) -> Iterator[Saved]:
+    """Every part of every artifact under a name of its own."""
+    taken: set[str] = set()
+    for artifact in members(task.get("artifacts")):
+        for part in members(artifact.get("parts")):
+            content, media, url = _content(part)
+            name = _unique(safe_name(str(part.get("filename") or ""), str(artifact["artifactId"]), media), taken)
+            taken.add(name.lower())
+            yield Saved(str(artifact["artifactId"]), name, content, media, url)
+
+
+def safe_name(given: str, fallback: str, media_type: str) -> str:
+    """The last component of what an agent calls a file, and never more than a plain name."""
+    last = re.split(r"[/\\]", given)[-1]
+    name = _UNSAFE.sub("_", last).strip(". ")
+    if not name:
+        stem = _UNSAFE.sub("_", fallback).strip(". ") or "artifact"
+        name = stem[:MAX_NAME] + (_extension(media_type) if "." not in stem else "")
+    if _SPECIAL.fullmatch(name):
+        name = f"_{name}"
+    stem, dot, suffix = name.rpartition(".")
+    if len(name) <= MAX_NAME:
+        return name
+    return stem[: MAX_NAME - len(suffix) - 1] + dot + suffix if dot and len(suffix) < 20 else name[:MAX_NAME]
+
+
+def write(files: list[Saved], directory: Path, *, force: bool = False) -> list[Path]:
+    """All of them, or none when one is in the way. Links are replaced, never followed."""
+    here = [one for one in files if one.url is None]
+    directory.mkdir(parents=True, exist_ok=True)
+    in_the_way = [one.name for one in here if os.path.lexists(directory / one.name)]
+    if in_the_way and not force:
+        raise FileExists(f"There is already {', '.join(in_the_way)} in {directory}; --force replaces it.")
+    return [_written(one, directory, force) for one in here]
+
+
+def _written(one: Saved, directory: Path, force: bool) -> Path:
+    path = directory / one.name
+    try:
+        if force:
+            handle, temporary = tempfile.mkstemp(dir=directory)
+            with os.fdopen(handle, "wb") as file:
+                file.write(one.content)
+            os.replace(temporary, path)
+        else:
+            with path.open("xb") as file:
+                file.write(one.content)
+    except OSError as error:
+        raise FileExists(f"{path} cannot be written ({error.strerror}).") from None
+    return path
+
+
+def _content(part: Json) -> tuple[bytes, str, str | None]:
+    media = part.get("mediaType")
+    if "text" in part:
+        return str(part["text"]).encode(), str(media or "text/plain"), None
+    if "raw" in part:
+        return b64decode(str(part["raw"])), str(media or "application/octet-stream"), None
+    if "data" in part:
+        text = json.dumps(part["data"], ensure_ascii=False, indent=2)
+        return text.encode() + b"\n", str(media or "application/json"), None
+    return b"", str(media or "application/octet-stream"), str(part.get("url", ""))
+
+
+def _extension(media_type: str) -> str:
+    return mimetypes.guess_extension(media_type.partition(";")[0].strip()) or ".bin"
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """Also where a file system does not tell capitals apart."""
+    stem, dot, suffix = name.rpartition(".")
+    candidate, number = name, 1
+    while candidate.lower() in taken:
+        number += 1
+        candidate = f"{stem}-{number}.{suffix}" if dot and stem else f"{name}-{number}"
+    return candidate
+
+
+def _print(task: Json, files: list[Saved], written: list[Path], place: Place) -> None:
+    console = Console(highlight=False)
+    state, at = state_of(task).replace("_", "-"), member(task.get("status")).get("timestamp", "")
+    console.print(f"[bold]{escape(str(task['id']))}[/bold]  {state}  [dim]{at}[/dim]")
+    console.print(f"[dim]context {escape(str(task.get('contextId', '')))}[/dim]")
+    for about in map(member, member(task.get("metadata")).values()):
+        if {"task", "at"} <= set(about):
+            console.print(f"[dim]forked from {escape(str(about['task']))} at {about['at']}[/dim]")
+    for said in said_in(task):
+        who = "you" if str(said.get("role")).upper().endswith("USER") else "agent"
+        colour = "cyan" if who == "you" else "green"
+        console.print(f"\n[{colour}]{who}:[/{colour}] {escape(_printable(text_of(said)).rstrip())}", soft_wrap=True)
+    if files:
+        console.print("\n[bold]artifacts[/bold]")
+    for one in files:
+        size = one.url if one.url is not None else _size(len(one.content))
+        console.print(f"  {escape(one.name)}  [dim]{escape(one.media_type)}, {escape(size)}[/dim]", soft_wrap=True)
+        if one.url is None and one.media_type.startswith("text/") and not written:
+            preview = one.content.decode(errors="replace")
+            console.print(escape(_indented(_printable(preview))), soft_wrap=True)
+    for path in written:
+        console.print(f"saved {escape(str(path))}", soft_wrap=True)
+    notes = Console(stderr=True, highlight=False)
+    if files and not written:
+        back = place.options(DEFAULT_URL)
+        notes.print(f"Save: parley show {task['id']} --save DIR{back}", style="dim", soft_wrap=True)
+    if any(one.url is not None for one in files):
+        notes.print("What lies at another address is not fetched.", style="dim")
+
+
+def _printable(text: str) -> str:
+    """An agent's words move no cursor and change no title."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
+
+
+def _indented(text: str, lines: int = 12) -> str:
+    shown = text.splitlines()
+    more = [f"… {len(shown) - lines} more lines"] if len(shown) > lines else []
+    return "\n".join(f"    {line}" for line in [*shown[:lines], *more])
+
+
+def _size(count: int) -> str:
+    if count < 1024:
+        return f"{count} bytes"
+    return f"{count / 1024:.1f} KiB" if count < 1024**2 else f"{count / 1024**2:.1f} MiB"
