@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -16,6 +17,8 @@ HERE = Path(__file__).parent
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 5.0
 WARMUP = 1.0
+ONLY_HTTP = {"PARLEY_GRPC_PORT": "-1"}
+"""Nobody asks ours by gRPC here, and the port after a free one may be taken."""
 
 
 def ensure_venv(name: str, requirements: Path, root: Path) -> Path:
@@ -47,7 +50,7 @@ def running(python: Path | str, script: Path | str, *args: str) -> Generator[tup
     port = free_port()
     command = [str(python), str(script), "--port", str(port), *args]
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | ONLY_HTTP)
         try:
             wait_until_answering(port, process, output)
             yield f"http://127.0.0.1:{port}/", process.pid

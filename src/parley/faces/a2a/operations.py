@@ -263,7 +263,9 @@ def _check_media(agent: Agent, part: Part) -> None:
     if media is None:
         media = "text/plain" if part.text is not None else "application/json" if part.data is not UNSET else None
     kind = (media or "").partition(";")[0].strip().lower()
-    if kind and not any(fnmatchcase(kind, _pattern(mode)) for mode in agent.input_modes):
+    if not kind or kind in agent.input_modes:
+        return
+    if not any(fnmatchcase(kind, _pattern(mode)) for mode in agent.input_modes):
         raise ContentNotSupported(f"This agent does not read {kind}; it reads {', '.join(agent.input_modes)}.")
 
 

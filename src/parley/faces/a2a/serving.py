@@ -39,7 +39,7 @@ def call_of(scope: Scope, agent: str | None) -> Call:
     spoken = header(scope, b"a2a-extensions") or header(scope, b"x-a2a-extensions") or ""
     return Call(
         agent, principal, header(scope, b"idempotency-key"), header(scope, b"last-event-id"),
-        frozenset(uri.strip() for uri in spoken.split(",") if uri.strip()),
+        frozenset(uri.strip() for uri in spoken.split(",") if uri.strip()) if spoken else frozenset(),
     )  # fmt: skip
 
 
