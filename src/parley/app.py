@@ -9,6 +9,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from parley.drivers.remote import tending
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
@@ -73,11 +74,12 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
     )
     for driver in drivers:
         exchange.add(driver)
-    await exchange.start()
-    try:
-        yield exchange
-    finally:
-        await exchange.close()
+    async with tending(exchange.execution.drivers):
+        await exchange.start()
+        try:
+            yield exchange
+        finally:
+            await exchange.close()
 
 
 async def _open_store(settings: Settings) -> tuple[LogStore, Cluster, Signals]:

@@ -45,6 +45,8 @@ class Progress(_Event, tag="progress", frozen=True):
     """The agent says what it is doing."""
 
     parts: Parts
+    mark: str = ""
+    """How far the agent has come, in words of its own: what it needs to go on after a crash without a repetition."""
 
 
 class ArtifactAdded(_Event, tag="artifact", frozen=True):
@@ -57,6 +59,13 @@ class ArtifactAdded(_Event, tag="artifact", frozen=True):
     append: bool = False
     last: bool = False
     metadata: Raw | UnsetType = UNSET
+    mark: str = ""
+
+
+class Noted(_Event, tag="noted", frozen=True):
+    """The agent notes something for its later turns. It is shown to nobody."""
+
+    notes: dict[str, str]
 
 
 class ChildStarted(_Event, tag="child", frozen=True):
@@ -124,6 +133,7 @@ Payload = (
     | Started
     | Progress
     | ArtifactAdded
+    | Noted
     | ChildStarted
     | TurnEnded
     | InputRequired
@@ -133,8 +143,9 @@ Payload = (
     | Ending
 )
 EventType = Literal[
-    "submitted", "input", "started", "progress", "artifact", "child", "turn_ended", "input_required",
-    "auth_required", "cancel_requested", "rescued", "completed", "replied", "failed", "canceled", "rejected",
+    "submitted", "input", "started", "progress", "artifact", "noted", "child", "turn_ended",
+    "input_required", "auth_required", "cancel_requested", "rescued",
+    "completed", "replied", "failed", "canceled", "rejected",
 ]  # fmt: skip
 EVENT_TYPES: tuple[str, ...] = get_args(EventType)
 ENDINGS = frozenset({"completed", "replied", "failed", "canceled", "rejected"})

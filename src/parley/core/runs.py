@@ -18,6 +18,7 @@ from parley.core.events import (
     Failed,
     InputReceived,
     InputRequired,
+    Noted,
     Payload,
     Progress,
     Rejected,
@@ -86,6 +87,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     status_at: int = 0
     """When its status, or what the agent says with it, last changed."""
     children: tuple[RunId, ...] = ()
+    notes: dict[str, str] = {}
+    """What its agent noted for later turns."""
 
     @property
     def ended(self) -> bool:
@@ -127,10 +130,12 @@ class Give(Struct, frozen=True):
     begin: Begin | None = None
 
 
-Report = Progress | ArtifactAdded | InputRequired | AuthRequired | Completed | Replied | Failed | Canceled | Rejected
+Report = (
+    Progress | ArtifactAdded | Noted | InputRequired | AuthRequired | Completed | Replied | Failed | Canceled | Rejected
+)
 
 
-_SAYINGS = (Progress, ArtifactAdded)
+_SAYINGS = (Progress, ArtifactAdded, Noted)
 _GOOD_ENDS = (Completed, Replied, InputRequired, AuthRequired)
 
 
@@ -303,6 +308,8 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             }  # fmt: skip
         case Progress() | ArtifactAdded():
             return {}
+        case Noted():
+            return {"notes": {**run.notes, **event.notes}}
         case InputReceived():
             # A waiting run that got its answer is submitted again: accepted, and not yet being worked on.
             return {"inputs": run.inputs + 1, "state": State.SUBMITTED if run.state in WAITING else run.state}

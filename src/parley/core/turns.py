@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from parley.core.artifacts import Part, Parts, merged, text_part
 from parley.core.events import (
@@ -14,6 +14,7 @@ from parley.core.events import (
     Completed,
     Failed,
     InputRequired,
+    Noted,
     Progress,
     Rejected,
     Replied,
@@ -23,6 +24,9 @@ from parley.errors import AgentError
 
 MAX_JOINED = 64 * 1024
 """Chunks are joined up to this size: an event has a limit, and a reader wants to see something."""
+
+MAX_NOTES = 4096
+"""Notes are kept with the state of a run, which is written at every step."""
 
 Content = str | bytes | Part | Mapping[str, object] | Parts | list[Part]
 
@@ -34,9 +38,10 @@ class Text(Struct, frozen=True):
 
 
 class Status(Struct, frozen=True):
-    """What the agent is doing."""
+    """What the agent is doing. A `mark` is kept with it, for a turn that is taken up again: `turn.marks`."""
 
     content: Content
+    mark: str = ""
 
 
 class ArtifactChunk(Struct, frozen=True):
@@ -50,6 +55,14 @@ class ArtifactChunk(Struct, frozen=True):
     media_type: str | None = None
     append: bool = False
     last: bool = True
+    metadata: Raw | UnsetType = UNSET
+    mark: str = ""
+
+
+class Note(Struct, frozen=True):
+    """Something to remember in later turns of this run, shown to nobody: `turn.notes`. An equal name replaces."""
+
+    notes: Mapping[str, str]
 
 
 class NeedInput(Struct, frozen=True):
@@ -74,7 +87,7 @@ class Reply(Struct, frozen=True):
     content: Content
 
 
-Output = Text | Status | ArtifactChunk | NeedInput | NeedAuth | Done | Reply | Failed | Rejected
+Output = Text | Status | ArtifactChunk | Note | NeedInput | NeedAuth | Done | Reply | Failed | Rejected
 _OUTPUTS = get_args(Output)
 Final = (InputRequired, AuthRequired, Completed, Replied, Failed, Rejected)
 
@@ -115,10 +128,12 @@ class Scribe:
             case Text(text):
                 append, self._begun = self._begun, True
                 return ArtifactAdded(self._response, (text_part(text),), "response", append=append)
-            case Status(content):
-                return Progress(parts_of(content))
+            case Status(content, mark):
+                return Progress(parts_of(content), mark)
             case ArtifactChunk():
                 return self._artifact(output)
+            case Note(notes):
+                return Noted(_small(notes))
             case NeedInput(content):
                 return InputRequired(parts_of(content))
             case NeedAuth(content):
@@ -146,7 +161,14 @@ class Scribe:
         return ArtifactAdded(
             chunk.id or f"artifact-{self._turn}-{self._artifacts}",
             parts, chunk.name or chunk.filename, chunk.description, chunk.append, chunk.last,
+            chunk.metadata, chunk.mark,
         )  # fmt: skip
+
+
+def _small(notes: Mapping[str, str]) -> dict[str, str]:
+    if sum(len(name) + len(value) for name, value in notes.items()) > MAX_NOTES:
+        raise AgentError(f"The notes of a turn are over the limit of {MAX_NOTES} characters.")
+    return dict(notes)
 
 
 def is_delta(report: Report) -> bool:
@@ -176,7 +198,8 @@ def joined(reports: list[Report]) -> list[Report]:
             and size_of(last) + size_of(report) <= MAX_JOINED
         ):
             parts = merged((*last.parts, *report.parts))
-            result[-1] = msgspec.structs.replace(last, parts=parts, last=report.last)
+            mark = report.mark or last.mark
+            result[-1] = msgspec.structs.replace(last, parts=parts, last=report.last, mark=mark)
         else:
             result.append(report)
     return result

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from parley.core.agents import Agent, plain_name
 from parley.definitions.imports import Imports
 from parley.drivers.function import Function, FunctionDriver
+from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
 from parley.engine.ports import Driver
 from parley.errors import Invalid
 
@@ -77,6 +78,14 @@ def _named_by(options: FunctionOptions, site: Site) -> FunctionDriver | Function
     return cast(FunctionDriver | Function, found)
 
 
+def _start_remote(slug: str, options: RemoteOptions, site: Site) -> Agent:
+    return blank_remote(slug)
+
+
+def _build_remote(agent: Agent, options: RemoteOptions, site: Site) -> Driver:
+    return RemoteDriver(agent, options)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word, known, 1)
     return f"; did you mean {near[0]}?" if near else ""
@@ -84,4 +93,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 KINDS: Kinds = {
     "function": Kind(FunctionOptions, _build_function, _start_function),
+    "remote": Kind(RemoteOptions, _build_remote, _start_remote),
 }

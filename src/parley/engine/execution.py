@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 
 from parley.core.agents import Agent
 from parley.core.events import Canceled, Completed, Event, Failed, Rejected
@@ -12,7 +13,7 @@ from parley.core.views import View
 from parley.engine.attachments import Attachments
 from parley.engine.commands import Commands
 from parley.engine.outbox import Outbox
-from parley.engine.ports import Cluster, Driver, Store
+from parley.engine.ports import Cluster, Driver, Listing, Store
 from parley.engine.streams import read_all
 from parley.engine.turns import Turn
 from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
@@ -20,6 +21,8 @@ from parley.ids import RunId
 from parley.telemetry import tell
 
 GRACE_S = 5.0
+LOOK_BACK = 20
+"""How many runs of a conversation are looked at for what an agent noted in them."""
 
 AskFor = Callable[[Run, int, str, str], Awaitable[View]]
 
@@ -294,7 +297,14 @@ class Execution:
             asked += 1
             return await self._ask(run, asked, agent, text)
 
-        return Turn(spec, run, events, ask)
+        return Turn(spec, run, events, ask, self._attachments.loaded, partial(self._earlier_notes, run))
+
+    async def _earlier_notes(self, run: Run) -> dict[str, str]:
+        """Of the newest runs of the same caller: what an agent knows of one it must not tell another."""
+        listing = Listing(run.principal, run.agent, run.conversation, limit=LOOK_BACK)
+        found, _ = await self._store.list_runs(listing)
+        noted = [one.notes for one in found if one.id != run.id and one.notes]
+        return noted[0] if noted else {}
 
     def _tell_ended(self, run: Run) -> None:
         tell(

@@ -1,7 +1,7 @@
 """What the engine needs from the outside, as protocols. An adapter is one module that implements one of them."""
 
 from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -252,3 +252,12 @@ class Driver(Protocol):
     def agent(self) -> Agent: ...
 
     def run(self, turn: "Turn") -> AsyncGenerator[Output, None]: ...
+
+
+@runtime_checkable
+class Forsaken(Protocol):
+    """A driver whose work goes on elsewhere, so that it must be told when nobody wants it any more."""
+
+    async def forsake(self, run: Run) -> None:
+        """The run, of which something was noted, was canceled or has failed. Best effort, within a few seconds."""
+        ...
