@@ -135,7 +135,7 @@ def words(task: Json) -> str:
 
 async def send(client: Client, text: str, **more: Any) -> Json:
     result = await client.send(text, **more)
-    return result["task"] if "task" in result else result
+    return result.get("task", result)
 
 
 __all__ = ["Part"]

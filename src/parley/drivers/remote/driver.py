@@ -75,8 +75,10 @@ class RemoteDriver:
             return
         try:
             async with asyncio.timeout(CANCEL_S):
-                while not await self._canceled(task):
-                    await asyncio.sleep(0.25)  # noqa: ASYNC110 - nobody here can tell when the remote is back
+                for pause in (0.1, 0.5, 1.0, 3.0):
+                    if await self._canceled(task):
+                        return
+                    await asyncio.sleep(pause)
         except (TimeoutError, ParleyError) as error:
             tell("remote.not_canceled", run=run.id, agent=run.agent, code=getattr(error, "code", "timeout"))
 

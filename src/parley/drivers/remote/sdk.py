@@ -130,7 +130,7 @@ class Peer:
 
 def open_http(outside: Outside, timeout_s: float) -> httpx.AsyncClient:
     timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)
-    headers = {"Accept-Encoding": "identity", "User-Agent": "parley"}
+    headers = {"Accept-Encoding": "identity"}
     return httpx.AsyncClient(transport=Bridge(outside.transport), timeout=timeout, headers=headers, trust_env=False)
 
 
@@ -225,7 +225,7 @@ def _translated(error: Exception) -> Exception:
     if isinstance(cause, httpx.TransportError):
         return Lost(type(cause).__name__, unsent=isinstance(cause, _UNSENT))
     if isinstance(cause, httpx.HTTPStatusError):
-        return _status_translated(error, cause.response.status_code)
+        return _status_translated(cause.response)
     if isinstance(error, MethodNotFoundError | NotImplementedError):
         return Refused("unknown", "It does not know the operation.")
     if isinstance(error, A2AError):
@@ -235,14 +235,25 @@ def _translated(error: Exception) -> Exception:
     return Refused("other", f"Its answer cannot be read as A2A ({type(error).__name__}).")
 
 
-def _status_translated(error: Exception, status: int) -> Exception:
+def _status_translated(reply: httpx.Response) -> Exception:
+    status = reply.status_code
     if status in (401, 403):
         return Refused("credentials", f"It refused our credentials (HTTP {status}).")
     if status in _TRANSIENT:
         return Lost(f"HTTP {status}", unsent=status in (429, 503))
-    if isinstance(error, A2AError) and not isinstance(error, MethodNotFoundError) and "HTTP Error" not in str(error):
-        return Refused("other", error.message)
-    return Refused("unknown" if status in (404, 405, 501) else "other", f"It answered HTTP {status}.")
+    try:
+        words = msgspec.json.decode(reply.content, type=_Problem).error.message
+    except (msgspec.MsgspecError, httpx.StreamError):
+        words = f"HTTP {status}."
+    return Refused("unknown" if status in (404, 405, 501) else "other", words)
+
+
+class _Fault(msgspec.Struct):
+    message: str
+
+
+class _Problem(msgspec.Struct):
+    error: _Fault
 
 
 def _message_out(message: Message, task: str | None, context: str | None, hops: int) -> pb.Message:
