@@ -83,7 +83,7 @@ def _announced(server: "subprocess.Popen[bytes]", log: Path) -> str:
 def _run_1_0(directory: Path, configuration: Configuration) -> list[Row]:
     with _serving(configuration.arguments) as url:
         _kit(
-            directory, "--sut-host", url, "--transport", "jsonrpc,http_json", "--", "--webhook-host", "127.0.0.1",
+            directory, "--sut-host", url, "--", "--webhook-host", "127.0.0.1",
             *(("-k", configuration.only) if configuration.only else ()),
         )  # fmt: skip
     cases = ElementTree.parse(directory / "reports" / "junitreport.xml").iter("testcase")
@@ -91,13 +91,13 @@ def _run_1_0(directory: Path, configuration: Configuration) -> list[Row]:
     for case in cases:
         name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name', '')}"
         results[_binding(case.get("classname", ""), case.get("name", ""))][_result(case)].append(name)
-    return [_row("1.0-dev", configuration, binding, found) for binding, found in results.items() if binding != "grpc"]
+    return [_row("1.0-dev", configuration, binding, found) for binding, found in results.items()]
 
 
 _MARKS = {
     "JSON-RPC": ("jsonrpc", "JsonRpc"),
     "HTTP+JSON": ("http_json", "_rest", "TestRest"),
-    "grpc": ("grpc", "Grpc"),
+    "gRPC": ("grpc", "Grpc"),
 }
 
 

@@ -33,6 +33,17 @@ REASONS: list[tuple[str, str, str]] = [
         "The test opens a stream also where the card says that the agent does not stream; it is refused with "
         "UNSUPPORTED_OPERATION, as the specification asks (§3.3.4).",
     ),
+    *(
+        (
+            "1.0-dev", test,
+            "The kit is pinned to 1.0.0, which answers UNIMPLEMENTED here; since 1.0.1 it is FAILED_PRECONDITION.",
+        )
+        for test in (
+            "test_version_not_supported_returns_unimplemented", "test_push_not_supported_grpc",
+            "test_push_not_supported_returns_unimplemented", "test_streaming_not_supported_grpc",
+            "test_unsupported_operation_returns_unimplemented", "test_unsupported_version_returns_error_grpc",
+        )
+    ),
     (
         "0.3.x", "test_task_state_transitions",
         "The test expects a blocking `message/send` to return before the task has got anywhere; 0.3 leaves that to the "
@@ -88,7 +99,6 @@ _SKIPS = """## Skips
 
 The kit for 1.0 skips what a configuration cannot show: that push, streaming or the extended card is refused needs them
 turned off (each has a configuration above), a required extension must be declared (likewise, and there only its own
-tests are run, because no other test names the extension), and two of its tests have no requirement to check. Its gRPC
-tests belong to a binding that is not served yet. The kit for 0.3 skips what the card does not declare, and what its
-other transports would show.
+tests are run, because no other test names the extension), and three of its tests have no requirement to check. The kit
+for 0.3 skips what the card does not declare, and what its other transports would show.
 """

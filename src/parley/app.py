@@ -4,6 +4,7 @@ import gc
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
@@ -45,6 +46,7 @@ _DAY_MS = 24 * 3600 * 1000
 CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
 ]  # fmt: skip
+GRPC_STOP_S = 2.0
 SWITCH_INTERVAL_S = 0.0005
 """The writer thread needs the interpreter back quickly between two statements; five milliseconds stall a commit."""
 
@@ -149,8 +151,10 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate) -> ASGIApp:
 
 
 @asynccontextmanager
-async def open_faces(exchange: Exchange, settings: Settings, base_url: str) -> AsyncGenerator[ASGIApp, None]:
-    """Every face on its path, and what they need beside the exchange."""
+async def open_faces(
+    exchange: Exchange, settings: Settings, base_url: str, grpc_port: int | None = None
+) -> AsyncGenerator[ASGIApp, None]:
+    """Every face on its path, and what they need beside the exchange; gRPC on a port of its own, if there is one."""
     async with open_records(settings) as records:
         webhooks = Webhooks(exchange)
         push = Push(
@@ -158,24 +162,45 @@ async def open_faces(exchange: Exchange, settings: Settings, base_url: str) -> A
             lambda: exchange.membership.leads,
         )  # fmt: skip
         push.start()
+        entrance = gate(settings, records)
+        signing = signing_keys(settings, records, base_url)
+        cards = Cards(base_url, _access(settings), signing.sign_card)
+
+        def default() -> str | None:
+            return settings.default_agent or next(iter(exchange.agents), None)
+
+        operations = Operations(exchange, push, cards, default)
+        discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")
+        admin = Admin(exchange, entrance.credentials.keys, signing)
         try:
-            yield _asgi(exchange, settings, base_url, records, push)
+            async with _grpc(settings, grpc_port, base_url, operations, entrance, cards):
+                yield _asgi(exchange, settings, operations, discovery, admin, entrance)
         finally:
             await push.close()
             await webhooks.close()
 
 
-def _asgi(exchange: Exchange, settings: Settings, base_url: str, records: Records, push: Push) -> ASGIApp:
-    entrance = gate(settings, records)
-    signing = signing_keys(settings, records, base_url)
-    admin = Admin(exchange, entrance.credentials.keys, signing)
-    cards = Cards(base_url, _access(settings), signing.sign_card)
+@asynccontextmanager
+async def _grpc(
+    settings: Settings, port: int | None, base_url: str, operations: Operations, entrance: Gate, cards: Cards
+) -> AsyncGenerator[None, None]:
+    if port is None:
+        yield
+        return
+    from parley.faces.a2a.grpc import Grpc
 
-    def default() -> str | None:
-        return settings.default_agent or next(iter(exchange.agents), None)
+    server = Grpc(operations, entrance.principal, settings.max_body_bytes)
+    await server.start(settings.host, port)
+    cards.show_grpc(settings.public_grpc or f"{urlsplit(base_url).hostname}:{server.port}")
+    try:
+        yield
+    finally:
+        await server.stop(GRPC_STOP_S)
 
-    operations = Operations(exchange, push, cards, default)
-    discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")
+
+def _asgi(
+    exchange: Exchange, settings: Settings, operations: Operations, discovery: Discovery, admin: Admin, entrance: Gate
+) -> ASGIApp:
     router = Router(
         [
             Route("/.well-known/ai-catalog.json", Endpoint(discovery.catalog), methods=["GET"]),

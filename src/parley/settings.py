@@ -28,6 +28,10 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8200, ge=0, le=65535, description="Port for HTTP; 0 takes a free one.")
+    grpc_port: int | None = Field(
+        None, ge=-1, le=65535, description="Port for gRPC; the one after `port` if unset, 0 takes a free one, -1 none."
+    )
+    public_grpc: str | None = Field(None, description="The host and port that cards show for gRPC, if they differ.")
     public_url: str | None = Field(None, description="The address that cards and links show, if it differs.")
     auth: Literal["local", "required", "none"] = Field(
         "local", description="Who needs credentials: everybody but this machine, everybody, or nobody at all."

@@ -401,15 +401,24 @@ async def test_a_refused_stream_of_0_3_is_an_event_and_of_1_0_a_reply(http: http
     assert (new.headers["content-type"], new.json()["error"]["code"]) == ("application/json", -32001)
 
 
-async def test_bytes_over_http_0_3_are_encoded_twice_as_its_client_expects(http: httpx2.AsyncClient) -> None:
-    once = base64.b64encode(b"\x00tck").decode()
-    twice = base64.b64encode(once.encode()).decode()
-    for given in (twice, base64.b64encode(b"\xff\xfe").decode()):
+async def test_bytes_over_http_0_3_are_base64_and_base64_of_it_for_the_python_clients(http: httpx2.AsyncClient) -> None:
+    raw, tempting = b"\x00tck", b"abcd"
+
+    def wire(content: bytes) -> str:
+        return base64.b64encode(content).decode()
+
+    async def sent_back(given: str, **headers: str) -> str:
         file = {"fileWithBytes": given, "mimeType": "x/y", "name": "a"}
         sent = {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"file": file}]}}
-        task = (await http.post("/agents/file/v1/message:send", json=sent)).json()["task"]
-        shown = task["artifacts"][0]["parts"][0]["file"]["fileWithBytes"]
-        assert base64.b64decode(base64.b64decode(shown)) == (b"\x00tck" if given == twice else b"\xff\xfe")
+        task = (await http.post("/agents/file/v1/message:send", json=sent, headers=headers)).json()["task"]
+        return task["artifacts"][0]["parts"][0]["file"]["fileWithBytes"]
+
+    for content in (raw, tempting):
+        assert await sent_back(wire(content)) == wire(content)
+        twice = wire(wire(content).encode())
+        assert await sent_back(twice, **{"User-Agent": "python-httpx/0.28.1"}) == twice
+    # One of them that keeps to the schema all the same.
+    assert await sent_back(wire(raw), **{"User-Agent": "python-httpx/0.28.1"}) == wire(wire(raw).encode())
 
 
 async def test_fields_may_be_named_as_the_schema_names_them(http: httpx2.AsyncClient) -> None:

@@ -26,6 +26,9 @@ Token = Annotated[
     str | None,
     typer.Option("--token", envvar="PARLEY_TOKEN", help="API key or token, for the server at --url only."),
 ]
+GrpcPort = Annotated[
+    int | None, typer.Option(help="Port for gRPC; the one after --port if left out, 0 a free one, -1 none.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Where the database lives.")]
 _WHAT_TO_SERVE = "YAML definitions or folders of them, Python files or modules; the folder agents/ if left out."
@@ -36,6 +39,7 @@ DEFAULT_URL = "http://127.0.0.1:8200"
 def up(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port for HTTP; 0 takes a free one.")] = None,
+    grpc_port: GrpcPort = None,
     data_dir: DataDir = None,
 ) -> None:
     """Start with the demo agents and your own, for this machine only. The quickest way to see it work."""
@@ -45,7 +49,7 @@ def up(
     from parley.demo import AGENTS
     from parley.settings import FILE, load
 
-    settings = load(host=host, port=port, data_dir=data_dir)
+    settings = load(host=host, port=port, grpc_port=grpc_port, data_dir=data_dir)
     run_server(settings, Definitions(sources(settings.agents, FILE), AGENTS))
 
 
@@ -54,6 +58,7 @@ def serve(
     agents: Annotated[list[str] | None, typer.Argument(help=_WHAT_TO_SERVE)] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port for HTTP; 0 takes a free one.")] = None,
+    grpc_port: GrpcPort = None,
     data_dir: DataDir = None,
     store: Annotated[str | None, typer.Option(help="sqlite or memory.")] = None,
 ) -> None:
@@ -63,13 +68,14 @@ def serve(
     from parley.definitions.watching import Definitions
     from parley.settings import FILE, load
 
-    settings = load(host=host, port=port, data_dir=data_dir, store=store, agents=agents or None)
+    settings = load(host=host, port=port, grpc_port=grpc_port, data_dir=data_dir, store=store, agents=agents or None)
     run_server(settings, Definitions(sources(settings.agents, FILE)))
 
 
 @app.command()
 def conformance(
     port: Annotated[int | None, typer.Option(help="Port for HTTP; 0 takes a free one.")] = None,
+    grpc_port: GrpcPort = None,
     data_dir: DataDir = None,
     streaming: Annotated[bool, typer.Option(help="Whether the agent streams.")] = True,
     push: Annotated[bool, typer.Option(help="Whether the agent sends push notifications.")] = True,
@@ -85,7 +91,7 @@ def conformance(
     from parley.settings import load
 
     agent = make(streaming=streaming, push=push, extended=extended_card, required_extension=required_extension)
-    run_server(load(port=port, data_dir=data_dir, cards=cards), Definitions(Sources(), [agent]))
+    run_server(load(port=port, grpc_port=grpc_port, data_dir=data_dir, cards=cards), Definitions(Sources(), [agent]))
 
 
 @app.command()

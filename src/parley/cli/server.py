@@ -1,6 +1,7 @@
 """Run a server: bind first, then say where, then serve until told to stop."""
 
 import asyncio
+import importlib.util
 import os
 import shutil
 import signal
@@ -54,7 +55,7 @@ async def _serve(settings: Settings, definitions: Definitions) -> None:
         listener = stack.enter_context(_bind(settings.host, settings.port))
         base_url = (settings.public_url or _url(listener)).rstrip("/")
         config = uvicorn.Config(
-            await stack.enter_async_context(open_faces(exchange, settings, base_url)),
+            await stack.enter_async_context(open_faces(exchange, settings, base_url, _grpc_port(settings))),
             loop="none", http="httptools", ws="none", lifespan="off", log_level="warning", access_log=False,
             timeout_graceful_shutdown=STOP_WAIT_S, server_header=False, proxy_headers=False,
         )  # fmt: skip
@@ -89,6 +90,19 @@ def check_binding(settings: Settings) -> None:
             "Set auth to required, or to none if really everybody may use it.",
             field="auth",
         )
+
+
+def _grpc_port(settings: Settings) -> int | None:
+    """Where to serve gRPC; nowhere when the setting says so, or says nothing and the extra is not installed."""
+    if settings.grpc_port == -1:
+        return None
+    if importlib.util.find_spec("grpc") is None or importlib.util.find_spec("a2a") is None:
+        if settings.grpc_port is not None:
+            raise ConfigurationError("The setting grpc_port needs the extra: pip install 'parley-a2a[grpc]'.")
+        return None
+    if settings.grpc_port is not None:
+        return settings.grpc_port
+    return settings.port + 1 if settings.port else 0
 
 
 def _bind(host: str, port: int) -> socket.socket:

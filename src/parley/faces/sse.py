@@ -22,7 +22,9 @@ _HEADERS: Headers = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
-_COMMENT = b": keep-alive\n\n"
+_COMMENT = b": keep-alive\n"
+"""One line: an empty one behind it would be an event without data to parsers that remember the last id, and the
+clients of A2A 0.3 have such a parser."""
 
 
 def frame(id_: int, data: bytes) -> bytes:

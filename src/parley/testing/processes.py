@@ -41,7 +41,7 @@ class ServerProcess:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "parley", command, *map(str, agents),
             "--data-dir", str(data_dir), "--port", str(port), cwd=cwd,
-            stderr=asyncio.subprocess.PIPE, env={**os.environ, **(env or {})},
+            stderr=asyncio.subprocess.PIPE, env={**os.environ, "PARLEY_GRPC_PORT": "-1", **(env or {})},
         )  # fmt: skip
         url = await asyncio.wait_for(_announced(process), START_S)
         return ServerProcess(process, url)

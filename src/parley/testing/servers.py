@@ -32,7 +32,7 @@ async def serving(directory: Path, drivers: Sequence[Driver], **settings: object
         exchange = await stack.enter_async_context(open_exchange(values, drivers))
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        app = await stack.enter_async_context(open_faces(exchange, values, url))
+        app = await stack.enter_async_context(open_faces(exchange, values, url, values.grpc_port))
         await stack.enter_async_context(_listening(app, listener))
         yield Server(url, exchange)
 

@@ -54,6 +54,12 @@ class Cards:
         self._access = access
         self._sign = sign
         self._made: dict[tuple[str, str, bool], tuple[Agent, Card]] = {}
+        self._grpc: str | None = None
+
+    def show_grpc(self, address: str) -> None:
+        """Where gRPC is served (`host:port`), which is known only once it is."""
+        self._grpc = address
+        self._made.clear()
 
     async def public(self, agent: Agent, version: str) -> Card:
         return await self._card(agent, version, extended=False)
@@ -70,7 +76,7 @@ class Cards:
         made = self._made.get(place)
         if made is not None and made[0] is agent and time.monotonic() - made[1].made < SIGNED_FOR_S:
             return made[1]
-        plain = card(agent, self._base_url, self._access, version, extended=extended)
+        plain = card(agent, self._base_url, self._access, version, extended=extended, grpc=self._grpc)
         tag = hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()[:32]
         body = msgspec.json.encode(await self._sign(plain))
         modified = made[1].modified if made is not None and made[0] == agent else formatdate(usegmt=True).encode()
@@ -79,7 +85,9 @@ class Cards:
         return fresh
 
 
-def card(agent: Agent, base_url: str, access: Access, version: str, *, extended: bool = False) -> Json:
+def card(
+    agent: Agent, base_url: str, access: Access, version: str, *, extended: bool = False, grpc: str | None = None
+) -> Json:
     more = agent.extended if extended and agent.extended else None
     url = f"{base_url}/agents/{agent.slug}"
     found: Json = {
@@ -87,9 +95,7 @@ def card(agent: Agent, base_url: str, access: Access, version: str, *, extended:
         "description": (more.description if more else None) or agent.description,
         "version": agent.version,
         "supportedInterfaces": [
-            {"url": url, "protocolBinding": binding, "protocolVersion": generation}
-            for generation in ("1.0", "0.3")
-            for binding in BINDINGS
+            interface for generation in ("1.0", "0.3") for interface in _interfaces(agent, url, grpc, generation)
         ],
         "capabilities": {
             "streaming": agent.streaming,
@@ -109,12 +115,26 @@ def card(agent: Agent, base_url: str, access: Access, version: str, *, extended:
     return found if version == "1.0" else _with_old_fields(found, agent, url, schemes)
 
 
+def _interfaces(agent: Agent, url: str, grpc: str | None, generation: str) -> list[Json]:
+    found: list[Json] = [
+        {"url": url, "protocolBinding": binding, "protocolVersion": generation} for binding in BINDINGS
+    ]
+    if grpc is not None:
+        tenant = {"tenant": agent.slug} if generation == "1.0" else {}
+        found.append({"url": grpc, "protocolBinding": "GRPC", "protocolVersion": generation, **tenant})
+    return found
+
+
 def _with_old_fields(found: Json, agent: Agent, url: str, schemes: dict[str, tuple[Json, Json]]) -> Json:
     """0.3 knows other fields for the same; a security scheme is written both ways in one object."""
     old: Json = {
         "url": url,
         "preferredTransport": "JSONRPC",
-        "additionalInterfaces": [{"url": url, "transport": binding} for binding in BINDINGS],
+        "additionalInterfaces": [
+            {"url": one["url"], "transport": one["protocolBinding"]}
+            for one in found["supportedInterfaces"]
+            if one["protocolVersion"] == "0.3"
+        ],
         "protocolVersion": "0.3.0",
         # 0.3 promises one only to clients with credentials, and where nobody is asked for any there are none.
         "supportsAuthenticatedExtendedCard": agent.extended is not None and bool(schemes),

@@ -85,5 +85,5 @@ def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
 
 def _field(error: msgspec.ValidationError) -> str:
     """`$.message.parts[0]` at the end of the parser's words, as the caller would write it."""
-    _, _, path = str(error).rpartition("`$")
-    return path.rstrip("`").lstrip(".") or "params"
+    _, found, path = str(error).rpartition("`$")
+    return (found and path.rstrip("`").lstrip(".")) or "params"

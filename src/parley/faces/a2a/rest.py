@@ -1,5 +1,6 @@
 """The HTTP+JSON binding of A2A: 1.0 at the agent's address, 0.3 under its `/v1`."""
 
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -18,7 +19,7 @@ from parley.errors import (
     VersionNotSupported,
 )
 from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, convert, encode, read
-from parley.faces.a2a.faults import details_of, fault_of
+from parley.faces.a2a.faults import Fault, details_of, fault_of
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.serving import call_of, open_stream, perform, version_of, write_stream
 from parley.faces.a2a.v03 import V03
@@ -26,7 +27,7 @@ from parley.faces.a2a.v03rest import V03Rest
 from parley.faces.a2a.v1 import V1
 from parley.faces.http import MAX_BODY, answer, check_text, header, is_json, read_body
 
-_NEW, _OLD, _FLAT = V1(), V03Rest(), V03()
+_NEW, _OLD, _OLD_PYTHON, _FLAT = V1(), V03Rest(), V03Rest(twice=True), V03()
 A2A_JSON = b"application/a2a+json"
 JSON = b"application/json"
 _HOOKS = "pushNotificationConfigs"
@@ -51,18 +52,18 @@ class Rest:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`path_params`: the agent's `slug`, and the `rest` of the path behind its address."""
-        media = _media(scope)
+        media, place = _media(scope), scope["path_params"]
+        failure = partial(_failure, old=_is_old(place["rest"].split("/")))
         try:
-            place = scope["path_params"]
             call = call_of(scope, place["slug"])
             dialect, route = _routed(scope, place["rest"])
             params = await self._params(scope, receive, dialect, route)
             if route.operation in STREAMING:
                 stream = await open_stream(self._operations, dialect, route.operation, call, params)
-                return await write_stream(receive, send, stream, dialect, (b"", b""), lambda error: _failure(error)[1])
+                return await write_stream(receive, send, stream, dialect, (b"", b""), lambda error: failure(error)[1])
             result = await perform(self._operations, dialect, route.operation, call, params)
         except ParleyError as error:
-            status, body = _failure(error)
+            status, body = failure(error)
             allow = error.details.get("allow")
             headers = [(b"allow", str(allow).encode())] if allow else None
             return await answer(send, status, body, headers)
@@ -88,8 +89,10 @@ class Rest:
 def _routed(scope: Scope, path: str) -> tuple[Dialect, Route]:
     version, method = version_of(scope), scope["method"]
     steps = path.strip("/").split("/")
-    if steps[0] == "v1":
-        return _OLD, _old_route(method, steps[1:])
+    if _is_old(steps):
+        # Nothing else tells the Python clients of 0.3 from others, which write bytes as the schema says.
+        python = (header(scope, b"user-agent") or "").startswith("python-httpx/")
+        return _OLD_PYTHON if python else _OLD, _old_route(method, steps[1:])
     route = _route(method, steps)
     if version == "1.0":
         return _NEW, route
@@ -97,6 +100,10 @@ def _routed(scope: Scope, path: str) -> tuple[Dialect, Route]:
         # Some clients of 0.3 read a task at this path, and expect it as JSON-RPC writes it.
         return _FLAT, route
     raise VersionNotSupported(f"{path} is served in A2A 1.0: send the header A2A-Version: 1.0.")
+
+
+def _is_old(steps: list[str]) -> bool:
+    return steps[0] == "v1"
 
 
 def _old_route(method: str, steps: list[str]) -> Route:
@@ -176,12 +183,21 @@ def _media(scope: Scope) -> bytes:
     return A2A_JSON
 
 
-def _failure(error: ParleyError) -> tuple[int, bytes]:
+def _failure(error: ParleyError, *, old: bool) -> tuple[int, bytes]:
     fault = fault_of(error)
-    body = {
-        "code": fault.http,
-        "status": fault.status,
-        "message": error.message,
-        "details": details_of(error, fault),
+    body: dict[str, object] = {
+        "error": {
+            "code": fault.http,
+            "status": fault.status,
+            "message": error.message,
+            "details": details_of(error, fault),
+        }
     }
-    return fault.http, encode({"error": body})
+    if old:
+        # 0.3 leaves open how an error looks: some clients read its JSON-RPC code, some the name of its type.
+        body |= {"code": fault.rpc, "message": error.message, "type": _type_name(fault)}
+    return fault.http, encode(body)
+
+
+def _type_name(fault: Fault) -> str | None:
+    return "".join(word.capitalize() for word in fault.reason.split("_")) + "Error" if fault.reason else None

@@ -94,7 +94,8 @@ async def write_stream(
     receive: Receive, send: Send, stream: Stream, dialect: Dialect, wrap: tuple[bytes, bytes],
     failed: Callable[[ParleyError], bytes],
 ) -> None:  # fmt: skip
-    """Each frame between the two halves of `wrap`. An error in mid-stream is the last frame, and has no id."""
+    """Each frame between the two halves of `wrap`. An error in mid-stream is the last frame; it has no id,
+    and is an event of its own, by which clients over HTTP know it."""
     try:
         async with aclosing(_written(stream, dialect, wrap, failed)) as written:
             await sse.write(receive, send, written)
@@ -116,7 +117,7 @@ async def _written(
             yield b"".join(chunks), step.last
     except ParleyError as error:
         tell("stream.broken", code=error.code)
-        yield b"data: %b\n\n" % failed(error), True
+        yield b"event: error\ndata: %b\n\n" % failed(error), True
 
 
 def _page(params: Any) -> tuple[int | None, str]:

@@ -77,7 +77,10 @@ class Configuration(_In, frozen=True, kw_only=True):
 
 
 class SendParams(_In, frozen=True, kw_only=True):
-    message: MessageIn
+    """The schema calls it `request`, and its JSON `message`: protobuf takes either."""
+
+    message: MessageIn | None = None
+    request: MessageIn | None = None
     configuration: Configuration | None = None
 
 
@@ -87,9 +90,11 @@ class ConfigIn(_In, frozen=True, kw_only=True):
 
 
 class HookIn(_In, frozen=True, kw_only=True):
-    """CreateTaskPushNotificationConfigRequest; the task is in the path."""
+    """CreateTaskPushNotificationConfigRequest, or only its `config`, which is the body by the schema's own words. The
+    task is in the path."""
 
-    config: ConfigIn
+    config: ConfigIn | None = None
+    push_notification_config: HookConfig | None = None
     config_id: str | None = None
     task_id: str = ""
 
@@ -168,6 +173,8 @@ class HooksOut(_Out, frozen=True):
 
 
 class V03Rest:
+    """`twice`: bytes are base64 of base64, as the Python clients write and read them."""
+
     version: ClassVar[str] = "0.3"
     params: ClassVar[dict[Operation, type[Any]]] = {
         "send": SendParams, "stream": SendParams, "get": TaskParams, "cancel": CancelParams, "subscribe": TaskParams,
@@ -175,19 +182,27 @@ class V03Rest:
         "card": CardParams,
     }  # fmt: skip
 
+    def __init__(self, *, twice: bool = False) -> None:
+        self._twice = twice
+
     def ask(self, params: SendParams) -> Ask:
-        wire, asked = params.message, params.configuration or Configuration()
+        wire, asked = params.message or params.request, params.configuration
+        if wire is None:
+            raise Invalid("The request needs a message.", field="message")
         reading.check_role(wire.role, "ROLE_USER")
         message = Message(
             reading.message_id(wire.message_id),
-            tuple(_part_in(part, index) for index, part in enumerate(wire.content)),
+            tuple(self._part_in(part, index) for index, part in enumerate(wire.content)),
             reading.metadata(wire.metadata, "message.metadata"),
             wire.extensions or (),
         )
+        task, context = wire.task_id or None, wire.context_id or None
+        if asked is None:
+            return Ask(message, task, context)
         hook = asked.push_notification
+        # Protobuf leaves out what is false, so who configures and does not say `blocking` does not want to wait.
         return Ask(
-            message, wire.task_id or None, wire.context_id or None,
-            reading.history_length(asked.history_length or None), asked.blocking is False,
+            message, task, context, reading.history_length(asked.history_length or None), not asked.blocking,
             hook_in("", hook) if hook else None,
         )  # fmt: skip
 
@@ -195,7 +210,10 @@ class V03Rest:
         raise Unsupported("A2A 0.3 does not list tasks.")
 
     def hook(self, params: HookIn) -> Hook:
-        hook = hook_in(params.task_id, params.config.push_notification_config)
+        config = params.config.push_notification_config if params.config else params.push_notification_config
+        if config is None:
+            raise Invalid("The request needs a pushNotificationConfig.", field="config.pushNotificationConfig")
+        hook = hook_in(params.task_id, config)
         return replace(hook, id=hook.id or params.config_id or "")
 
     def hook_ref(self, params: HookRefIn) -> HookRef:
@@ -206,7 +224,7 @@ class V03Rest:
             return StreamResponse(task=self.task(shown))
         said = shown.said
         reply = MessageOut(
-            said.id, _ROLES[said.role], _parts_out(said.parts), shown.run.conversation, metadata=said.metadata
+            said.id, _ROLES[said.role], self._parts_out(said.parts), shown.run.conversation, metadata=said.metadata
         )
         return StreamResponse(message=reply)
 
@@ -215,15 +233,15 @@ class V03Rest:
         return TaskOut(
             run.id,
             run.conversation,
-            _status_out(run, shown.status),
-            [_artifact_out(artifact) for artifact in shown.artifacts],
-            [_said_out(run, said) for said in shown.history],
+            self._status_out(run, shown.status),
+            [self._artifact_out(artifact) for artifact in shown.artifacts],
+            [self._said_out(run, said) for said in shown.history],
         )
 
     def frame(self, shown: Shown, last: bool) -> StreamResponse | None:
         if isinstance(shown, TaskShown | ReplyShown):
             return self.sent(shown)
-        return _update_out(shown.run, shown.event, last)
+        return self._update_out(shown.run, shown.event, last)
 
     def page(self, page: Page) -> object:
         raise Unsupported("A2A 0.3 does not list tasks.")
@@ -234,69 +252,63 @@ class V03Rest:
     def hooks_out(self, hooks: list[Hook], next_token: str) -> HooksOut:
         return HooksOut([self.hook_out(hook) for hook in hooks], next_token)
 
+    def _part_in(self, part: PartWire, index: int) -> Part:
+        where = f"message.content[{index}]"
+        metadata = reading.metadata(part.metadata, f"{where}.metadata")
+        if sum(member is not None for member in (part.text, part.file, part.data)) != 1:
+            raise Invalid("A part needs exactly one of text, file, data.", field=where)
+        if part.text is not None:
+            return Part(text=part.text, metadata=metadata)
+        if part.data is not None:
+            return Part(data=part.data.data, metadata=metadata)
+        file = part.file or File()
+        if (file.file_with_bytes is None) == (file.file_with_uri is None):
+            raise Invalid("A file has either fileWithBytes or fileWithUri.", field=f"{where}.file")
+        raw = _once(file.file_with_bytes) if file.file_with_bytes and self._twice else file.file_with_bytes
+        return Part(
+            raw=raw, url=file.file_with_uri, media_type=file.mime_type or None, filename=file.name or None,
+            metadata=metadata,
+        )  # fmt: skip
 
-def _part_in(part: PartWire, index: int) -> Part:
-    where = f"message.content[{index}]"
-    metadata = reading.metadata(part.metadata, f"{where}.metadata")
-    if sum(member is not None for member in (part.text, part.file, part.data)) != 1:
-        raise Invalid("A part needs exactly one of text, file, data.", field=where)
-    if part.text is not None:
-        return Part(text=part.text, metadata=metadata)
-    if part.data is not None:
-        return Part(data=part.data.data, metadata=metadata)
-    file = part.file or File()
-    if (file.file_with_bytes is None) == (file.file_with_uri is None):
-        raise Invalid("A file has either fileWithBytes or fileWithUri.", field=f"{where}.file")
-    raw = _once(file.file_with_bytes) if file.file_with_bytes is not None else None
-    return Part(
-        raw=raw, url=file.file_with_uri, media_type=file.mime_type or None, filename=file.name or None,
-        metadata=metadata,
-    )  # fmt: skip
+    def _parts_out(self, parts: tuple[Part, ...]) -> list[PartWire]:
+        return [self._part_out(part) for part in parts]
+
+    def _part_out(self, part: Part) -> PartWire:
+        if part.text is not None:
+            return PartWire(text=part.text, metadata=part.metadata)
+        if part.data is not UNSET:
+            return PartWire(data=Data(as_object(part.data)), metadata=part.metadata)
+        raw = b64encode(part.raw) if part.raw and self._twice else part.raw
+        return PartWire(file=File(part.url, raw, part.media_type, part.filename), metadata=part.metadata)
+
+    def _update_out(self, run: Run, event: Event, last: bool) -> StreamResponse | None:
+        payload = event.payload
+        if isinstance(payload, ArtifactAdded):
+            parts = self._parts_out(payload.parts)
+            artifact = ArtifactOut(payload.artifact, parts, payload.name, payload.description, payload.metadata)
+            update = ArtifactUpdate(run.id, run.conversation, artifact, payload.append, payload.last)
+            return StreamResponse(artifact_update=update)
+        status = reading.status_of(event)
+        if status is None:
+            return None
+        return StreamResponse(status_update=StatusUpdate(run.id, run.conversation, self._status_out(run, status), last))
+
+    def _status_out(self, run: Run, status: Status) -> StatusOut:
+        said = self._said_out(run, status.said) if status.said else None
+        return StatusOut(STATES[status.state], iso(status.at), said)
+
+    def _said_out(self, run: Run, said: Said) -> MessageOut:
+        parts = self._parts_out(said.parts)
+        return MessageOut(said.id, _ROLES[said.role], parts, run.conversation, run.id, said.metadata, said.extensions)
+
+    def _artifact_out(self, artifact: Artifact) -> ArtifactOut:
+        parts = self._parts_out(artifact.parts)
+        return ArtifactOut(artifact.id, parts, artifact.name, artifact.description, artifact.metadata)
 
 
 def _once(given: bytes) -> bytes:
-    """The official 0.3 client puts base64 text into a field that is base64 on the wire by itself."""
+    """Without the second base64; as it is when there was none."""
     try:
         return b64decode(given, validate=True)
     except (binascii.Error, ValueError):
         return given
-
-
-def _parts_out(parts: tuple[Part, ...]) -> list[PartWire]:
-    return [_part_out(part) for part in parts]
-
-
-def _part_out(part: Part) -> PartWire:
-    if part.text is not None:
-        return PartWire(text=part.text, metadata=part.metadata)
-    if part.data is not UNSET:
-        return PartWire(data=Data(as_object(part.data)), metadata=part.metadata)
-    twice = b64encode(part.raw) if part.raw is not None else None
-    return PartWire(file=File(part.url, twice, part.media_type, part.filename), metadata=part.metadata)
-
-
-def _update_out(run: Run, event: Event, last: bool) -> StreamResponse | None:
-    payload = event.payload
-    if isinstance(payload, ArtifactAdded):
-        parts = _parts_out(payload.parts)
-        artifact = ArtifactOut(payload.artifact, parts, payload.name, payload.description, payload.metadata)
-        update = ArtifactUpdate(run.id, run.conversation, artifact, payload.append, payload.last)
-        return StreamResponse(artifact_update=update)
-    status = reading.status_of(event)
-    if status is None:
-        return None
-    return StreamResponse(status_update=StatusUpdate(run.id, run.conversation, _status_out(run, status), last))
-
-
-def _status_out(run: Run, status: Status) -> StatusOut:
-    return StatusOut(STATES[status.state], iso(status.at), _said_out(run, status.said) if status.said else None)
-
-
-def _said_out(run: Run, said: Said) -> MessageOut:
-    return MessageOut(
-        said.id, _ROLES[said.role], _parts_out(said.parts), run.conversation, run.id, said.metadata, said.extensions
-    )
-
-
-def _artifact_out(artifact: Artifact) -> ArtifactOut:
-    return ArtifactOut(artifact.id, _parts_out(artifact.parts), artifact.name, artifact.description, artifact.metadata)

@@ -1,0 +1,244 @@
+"""The gRPC binding of A2A: the services of 1.0 and 0.3 side by side, on the SDK's generated messages.
+
+Protobuf's JSON is what the dialects speak already, so a message is carried over as that: 1.0 as `V1`, 0.3 as `V03Rest`.
+The agent is the request's `tenant`; 0.3 has none, there it is the metadata `tenant`, or the default agent.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+import msgspec
+from a2a.compat.v0_3 import a2a_v0_3_pb2 as old_pb2
+from a2a.types import a2a_pb2 as pb2
+from google.protobuf import json_format
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import Message
+from google.rpc import status_pb2
+from msgspec import Struct
+
+from parley.core.access import Principal
+from parley.errors import Invalid, ParleyError, Unauthenticated, VersionNotSupported
+from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, encode, read
+from parley.faces.a2a.faults import details_of, fault_of
+from parley.faces.a2a.operations import Operations
+from parley.faces.a2a.serving import open_stream, perform
+from parley.faces.a2a.v03rest import V03Rest
+from parley.faces.a2a.v1 import V1
+from parley.faces.a2a.words import Call
+from parley.telemetry import tell
+
+Identify = Callable[[str | None, str | None], Awaitable[Principal | None]]
+"""Who asks, by `authorization` and `x-api-key`."""
+Json = dict[str, Any]
+Context = Any
+
+
+class Grpc:
+    """A server for both services. `port` is where it listens, once it has started."""
+
+    def __init__(self, operations: Operations, identify: Identify, max_bytes: int) -> None:
+        options = [("grpc.max_receive_message_length", max_bytes), ("grpc.so_reuseport", 0)]
+        self._server: Any = grpc.aio.server(options=options)
+        caller = _Caller(operations, identify)
+        self._server.add_generic_rpc_handlers([_handler(service, caller) for service in SERVICES])
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            self.port = self._server.add_insecure_port(place)
+        except RuntimeError:
+            raise Invalid(f"Cannot listen on {place} for gRPC.", field="grpc_port") from None
+        await self._server.start()
+
+    async def stop(self, grace_s: float) -> None:
+        await self._server.stop(grace_s)
+
+
+class Rpc(Struct, frozen=True):
+    operation: Operation
+    request: type[Message]
+    reply: type[Message]
+    named: str = ""
+    """Which param the resource name of 0.3 becomes."""
+
+
+class _Caller:
+    """One call: who asks, what for, and the answer or its refusal in gRPC's words."""
+
+    def __init__(self, operations: Operations, identify: Identify) -> None:
+        self._operations = operations
+        self._identify = identify
+
+    async def answer(self, context: Context, dialect: Dialect, rpc: Rpc, request: Message) -> Message:
+        try:
+            call, params = await self._asked(context, dialect, rpc, request)
+            result = await perform(self._operations, dialect, rpc.operation, call, params)
+            return rpc.reply() if result is None else _proto(result, rpc.reply)
+        except ParleyError as error:
+            return await _abort(context, error)
+        except Exception as error:  # noqa: BLE001 - the last line of defence
+            tell("grpc.crashed", operation=rpc.operation, error=error)
+            return await context.abort(grpc.StatusCode.INTERNAL, "Internal error.")
+
+    async def stream(
+        self, context: Context, dialect: Dialect, rpc: Rpc, request: Message
+    ) -> AsyncGenerator[Message, None]:
+        try:
+            call, params = await self._asked(context, dialect, rpc, request)
+            opened = await open_stream(self._operations, dialect, rpc.operation, call, params)
+        except ParleyError as error:
+            await _abort(context, error)
+            return
+        try:
+            async for step in opened:
+                for index, frame in enumerate(step.frames, 1):
+                    shown = dialect.frame(frame.shown, step.last and index == len(step.frames))
+                    if shown is not None:
+                        yield _proto(shown, rpc.reply)
+                if step.last:
+                    return
+        except ParleyError as error:
+            tell("stream.broken", code=error.code)
+            await _abort(context, error)
+        finally:
+            await opened.close()
+
+    async def _asked(self, context: Context, dialect: Dialect, rpc: Rpc, request: Message) -> tuple[Call, Any]:
+        said = _metadata(context)
+        _check_version(said.get("a2a-version", ""), dialect)
+        principal = await self._identify(said.get("authorization"), said.get("x-api-key"))
+        if principal is None:
+            raise Unauthenticated("This server needs credentials: authorization: Bearer, or x-api-key.")
+        spoken = said.get("a2a-extensions") or said.get("x-a2a-extensions") or ""
+        call = Call(
+            said.get("tenant") or None, principal, said.get("idempotency-key"), said.get("last-event-id"),
+            frozenset(uri.strip() for uri in spoken.split(",") if uri.strip()),
+        )  # fmt: skip
+        given = json_format.MessageToDict(request)
+        if rpc.named:
+            given = _named(given, rpc.named)
+        return call, read(dialect.params[rpc.operation], msgspec.json.encode(given))
+
+
+SERVICES: dict[str, tuple[Dialect, dict[str, Rpc]]] = {
+    "lf.a2a.v1.A2AService": (
+        V1(),
+        {
+            "SendMessage": Rpc("send", pb2.SendMessageRequest, pb2.SendMessageResponse),
+            "SendStreamingMessage": Rpc("stream", pb2.SendMessageRequest, pb2.StreamResponse),
+            "GetTask": Rpc("get", pb2.GetTaskRequest, pb2.Task),
+            "ListTasks": Rpc("list", pb2.ListTasksRequest, pb2.ListTasksResponse),
+            "CancelTask": Rpc("cancel", pb2.CancelTaskRequest, pb2.Task),
+            "SubscribeToTask": Rpc("subscribe", pb2.SubscribeToTaskRequest, pb2.StreamResponse),
+            "CreateTaskPushNotificationConfig": Rpc(
+                "set_hook", pb2.TaskPushNotificationConfig, pb2.TaskPushNotificationConfig
+            ),
+            "GetTaskPushNotificationConfig": Rpc(
+                "get_hook", pb2.GetTaskPushNotificationConfigRequest, pb2.TaskPushNotificationConfig
+            ),
+            "ListTaskPushNotificationConfigs": Rpc(
+                "list_hooks",
+                pb2.ListTaskPushNotificationConfigsRequest,
+                pb2.ListTaskPushNotificationConfigsResponse,
+            ),
+            "DeleteTaskPushNotificationConfig": Rpc("delete_hook", pb2.DeleteTaskPushNotificationConfigRequest, Empty),
+            "GetExtendedAgentCard": Rpc("card", pb2.GetExtendedAgentCardRequest, pb2.AgentCard),
+        },
+    ),
+    "a2a.v1.A2AService": (
+        V03Rest(),
+        {
+            "SendMessage": Rpc("send", old_pb2.SendMessageRequest, old_pb2.SendMessageResponse),
+            "SendStreamingMessage": Rpc("stream", old_pb2.SendMessageRequest, old_pb2.StreamResponse),
+            "GetTask": Rpc("get", old_pb2.GetTaskRequest, old_pb2.Task, "id"),
+            "CancelTask": Rpc("cancel", old_pb2.CancelTaskRequest, old_pb2.Task, "id"),
+            "TaskSubscription": Rpc("subscribe", old_pb2.TaskSubscriptionRequest, old_pb2.StreamResponse, "id"),
+            "CreateTaskPushNotificationConfig": Rpc(
+                "set_hook",
+                old_pb2.CreateTaskPushNotificationConfigRequest,
+                old_pb2.TaskPushNotificationConfig,
+                "taskId",
+            ),
+            "GetTaskPushNotificationConfig": Rpc(
+                "get_hook", old_pb2.GetTaskPushNotificationConfigRequest, old_pb2.TaskPushNotificationConfig, "taskId"
+            ),
+            "ListTaskPushNotificationConfig": Rpc(
+                "list_hooks",
+                old_pb2.ListTaskPushNotificationConfigRequest,
+                old_pb2.ListTaskPushNotificationConfigResponse,
+                "taskId",
+            ),
+            "DeleteTaskPushNotificationConfig": Rpc(
+                "delete_hook", old_pb2.DeleteTaskPushNotificationConfigRequest, Empty, "taskId"
+            ),
+            "GetAgentCard": Rpc("card", old_pb2.GetAgentCardRequest, old_pb2.AgentCard),
+        },
+    ),
+}
+
+
+def _handler(service: str, caller: _Caller) -> Any:
+    dialect, rpcs = SERVICES[service]
+    return grpc.method_handlers_generic_handler(
+        service, {name: _method(caller, dialect, rpc) for name, rpc in rpcs.items()}
+    )
+
+
+def _method(caller: _Caller, dialect: Dialect, rpc: Rpc) -> Any:
+    """grpc looks at what kind of function it gets: a coroutine for one answer, a generator for a stream."""
+
+    async def answer(request: Message, context: Context) -> Message:
+        return await caller.answer(context, dialect, rpc, request)
+
+    async def stream(request: Message, context: Context) -> AsyncGenerator[Message, None]:
+        async for frame in caller.stream(context, dialect, rpc, request):
+            yield frame
+
+    coded: Any = (rpc.request.FromString, rpc.reply.SerializeToString)
+    if rpc.operation in STREAMING:
+        return grpc.unary_stream_rpc_method_handler(stream, *coded)
+    return grpc.unary_unary_rpc_method_handler(answer, *coded)
+
+
+def _proto(result: object, kind: type[Message]) -> Message:
+    given = msgspec.json.decode(encode(result))
+    if kind is old_pb2.AgentCard:
+        # The older schema says the same of security in other words than the older JSON.
+        given["security"] = given.pop("securityRequirements", [])
+    return json_format.ParseDict(given, kind(), ignore_unknown_fields=True)
+
+
+def _named(given: Json, place: str) -> Json:
+    """`tasks/T` and `tasks/T/pushNotificationConfigs/C` as ids."""
+    steps = str(given.pop("name", "") or given.pop("parent", "")).split("/")
+    if len(steps) not in (2, 4) or steps[0] != "tasks":
+        return {**given, place: ""}
+    more = {"id": steps[3]} if len(steps) == 4 else {}
+    return {**given, place: steps[1], **more}
+
+
+def _metadata(context: Context) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in context.invocation_metadata() or ():
+        if isinstance(value, str):
+            found.setdefault(name.lower(), value.strip())
+    return found
+
+
+def _check_version(asked: str, dialect: Dialect) -> None:
+    """The service names its version already; a client that asks for another one is told so."""
+    if asked and ".".join(asked.split(".")[:2]) != dialect.version:
+        raise VersionNotSupported(f"A2A-Version {asked[:20]!r} is not served by this service; {dialect.version} is.")
+
+
+async def _abort(context: Context, error: ParleyError) -> Any:
+    fault = fault_of(error)
+    code = grpc.StatusCode[fault.status]
+    status = json_format.ParseDict(
+        {"code": code.value[0], "message": error.message, "details": details_of(error, fault)}, status_pb2.Status()
+    )
+    details = (("grpc-status-details-bin", status.SerializeToString()),)
+    await context.abort(code, error.message, trailing_metadata=details)

@@ -1,0 +1,180 @@
+"""A2A over gRPC: both services, with the official stubs."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx2
+import pytest
+from a2a.compat.v0_3 import a2a_v0_3_pb2 as old
+from a2a.compat.v0_3 import a2a_v0_3_pb2_grpc as old_grpc
+from a2a.types import a2a_pb2 as new
+from a2a.types import a2a_pb2_grpc as new_grpc
+from google.protobuf import json_format
+from google.rpc import error_details_pb2, status_pb2
+
+from parley.conformance import conformance
+from parley.testing.servers import Server, serving
+
+from .conftest import AGENTS
+
+
+class Stubs:
+    def __init__(self, server: Server, address: str) -> None:
+        self.server = server
+        self.channel = grpc.aio.insecure_channel(address)
+        self.new: Any = new_grpc.A2AServiceStub(self.channel)
+        self.old: Any = old_grpc.A2AServiceStub(self.channel)
+
+
+@pytest.fixture
+async def stubs(tmp_path: Path) -> AsyncIterator[Stubs]:
+    async with serving(tmp_path / "data", [*AGENTS, conformance()], grpc_port=0) as server:
+        found = Stubs(server, await address_of(server))
+        yield found
+        await found.channel.close()
+
+
+async def address_of(server: Server) -> str:
+    async with httpx2.AsyncClient() as http:
+        card = (await http.get(server.agent("echo") + "/.well-known/agent-card.json")).json()
+    one = next(one for one in card["supportedInterfaces"] if one["protocolBinding"] == "GRPC")
+    assert (one["tenant"], one["protocolVersion"]) == ("echo", "1.0")
+    return one["url"]
+
+
+def ask(text: str, tenant: str = "echo", task: str = "") -> new.SendMessageRequest:
+    message = new.Message(message_id="m", role=new.ROLE_USER, parts=[new.Part(text=text)], task_id=task)
+    return new.SendMessageRequest(tenant=tenant, message=message)
+
+
+def old_ask(text: str, task: str = "") -> old.SendMessageRequest:
+    message = old.Message(message_id="m", role=old.ROLE_USER, content=[old.Part(text=text)], task_id=task)
+    return old.SendMessageRequest(request=message)
+
+
+def reason(error: grpc.aio.AioRpcError) -> tuple[str, str]:
+    trailing = dict(error.trailing_metadata() or ())
+    status = status_pb2.Status.FromString(trailing["grpc-status-details-bin"])
+    info = error_details_pb2.ErrorInfo()
+    assert status.details[0].Unpack(info)
+    return error.code().name, info.reason
+
+
+async def test_a_send_a_stream_and_a_read_show_the_same_task(stubs: Stubs) -> None:
+    sent = (await stubs.new.SendMessage(ask("hello"))).task
+    assert sent.status.state == new.TASK_STATE_COMPLETED
+    assert sent.artifacts[0].parts[0].text == "hello"
+    assert await stubs.new.GetTask(new.GetTaskRequest(tenant="echo", id=sent.id)) == sent
+    frames = [frame.WhichOneof("payload") async for frame in stubs.new.SendStreamingMessage(ask("hello"))]
+    assert frames == ["task", "status_update", "artifact_update", "status_update"]
+    listed = await stubs.new.ListTasks(new.ListTasksRequest(tenant="echo", page_size=1))
+    assert (listed.total_size, len(listed.tasks), bool(listed.next_page_token)) == (2, 1, True)
+
+
+async def test_a_question_a_cancel_and_a_subscription(stubs: Stubs) -> None:
+    waiting = (await stubs.new.SendMessage(ask("begin", "writer"))).task
+    assert waiting.status.state == new.TASK_STATE_INPUT_REQUIRED
+    following = stubs.new.SubscribeToTask(new.SubscribeToTaskRequest(tenant="writer", id=waiting.id))
+    first = await following.read()
+    assert first.task == waiting
+    done = (await stubs.new.SendMessage(ask("Ada", "writer", waiting.id))).task
+    assert done.context_id == waiting.context_id
+    frames: list[Any] = []
+    while (frame := await following.read()) is not grpc.aio.EOF:
+        frames.append(frame)
+    last = frames[-1]
+    assert last.status_update.status.state == new.TASK_STATE_COMPLETED
+    sleeping = stubs.new.SendStreamingMessage(ask("zzz", "sleeper"))
+    task = (await sleeping.read()).task.id
+    canceled = await stubs.new.CancelTask(new.CancelTaskRequest(tenant="sleeper", id=task))
+    assert canceled.status.state == new.TASK_STATE_CANCELED
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stubs.new.CancelTask(new.CancelTaskRequest(tenant="sleeper", id=task))
+    assert reason(refused.value) == ("FAILED_PRECONDITION", "TASK_NOT_CANCELABLE")
+
+
+async def test_the_older_service_speaks_its_own_names(stubs: Stubs) -> None:
+    where = (("tenant", "writer"),)
+    sent = (await stubs.old.SendMessage(old_ask("begin"), metadata=where)).task
+    assert sent.status.state == old.TASK_STATE_INPUT_REQUIRED
+    name = f"tasks/{sent.id}"
+    assert await stubs.old.GetTask(old.GetTaskRequest(name=name)) == sent
+    config = old.PushNotificationConfig(id="cfg", url="http://127.0.0.1:9/hook")
+    made = await stubs.old.CreateTaskPushNotificationConfig(
+        old.CreateTaskPushNotificationConfigRequest(
+            parent=name, config_id="cfg", config=old.TaskPushNotificationConfig(push_notification_config=config)
+        )
+    )
+    assert made.name == f"{name}/pushNotificationConfigs/cfg"
+    assert (
+        await stubs.old.GetTaskPushNotificationConfig(old.GetTaskPushNotificationConfigRequest(name=made.name)) == made
+    )
+    listed = await stubs.old.ListTaskPushNotificationConfig(old.ListTaskPushNotificationConfigRequest(parent=name))
+    assert list(listed.configs) == [made]
+    await stubs.old.DeleteTaskPushNotificationConfig(old.DeleteTaskPushNotificationConfigRequest(name=made.name))
+    frames = [frame async for frame in stubs.old.SendStreamingMessage(old_ask("Ada", sent.id), metadata=where)]
+    assert frames[-1].status_update.final
+    other = (await stubs.old.SendMessage(old_ask("begin"), metadata=where)).task
+    canceled = await stubs.old.CancelTask(old.CancelTaskRequest(name=f"tasks/{other.id}"))
+    assert canceled.status.state == old.TASK_STATE_CANCELLED
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stubs.old.GetTask(old.GetTaskRequest(name="nonsense"))
+    assert reason(refused.value) == ("NOT_FOUND", "TASK_NOT_FOUND")
+
+
+async def test_cards_are_given_in_both_services(stubs: Stubs) -> None:
+    card = await stubs.new.GetExtendedAgentCard(new.GetExtendedAgentCardRequest(tenant="conformance"))
+    assert [skill.id for skill in card.skills] == ["tck", "more"]
+    older = await stubs.old.GetAgentCard(old.GetAgentCardRequest(), metadata=(("tenant", "conformance"),))
+    assert older.protocol_version == "0.3.0"
+    assert {one.transport for one in older.additional_interfaces} == {"JSONRPC", "HTTP+JSON", "GRPC"}
+
+
+REFUSED = {
+    "an unknown task": ("GetTask", new.GetTaskRequest(id="nope"), (), ("NOT_FOUND", "TASK_NOT_FOUND")),
+    "an unknown agent": ("SendMessage", ask("x", "nobody"), (), ("NOT_FOUND", "AGENT_NOT_FOUND")),
+    "another version": (
+        "SendMessage", ask("x"), (("a2a-version", "0.9"),), ("FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED")),
+    "no parts": (
+        "SendMessage", new.SendMessageRequest(message=new.Message(message_id="m", role=new.ROLE_USER)), (),
+        ("INVALID_ARGUMENT", "INVALID_INPUT")),
+    "a wrong credential": (
+        "SendMessage", ask("x"), (("authorization", "Bearer parley_no"),), ("UNAUTHENTICATED", "UNAUTHENTICATED")),
+    "no extended card": (
+        "GetExtendedAgentCard", new.GetExtendedAgentCardRequest(tenant="echo"), (),
+        ("FAILED_PRECONDITION", "UNSUPPORTED_OPERATION")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_what_is_refused_says_why(stubs: Stubs, case: str) -> None:
+    method, request, metadata, expected = REFUSED[case]
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await getattr(stubs.new, method)(request, metadata=metadata)
+    assert reason(refused.value) == expected
+
+
+async def test_a_refused_stream_says_why(stubs: Stubs) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stubs.new.SubscribeToTask(new.SubscribeToTaskRequest(id="nope")).read()
+    assert reason(refused.value) == ("NOT_FOUND", "TASK_NOT_FOUND")
+
+
+async def test_a_send_is_repeatable_by_its_key(stubs: Stubs) -> None:
+    key = (("idempotency-key", "k"),)
+    first, second = [await stubs.new.SendMessage(ask("hello"), metadata=key) for _ in range(2)]
+    assert first == second
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stubs.new.SendMessage(ask("other"), metadata=key)
+    assert reason(refused.value)[0] == "ABORTED"
+
+
+async def test_data_and_bytes_pass_through(stubs: Stubs) -> None:
+    part = new.Part(raw=b"\x00\xff", media_type="x/y", filename="a")
+    data = json_format.ParseDict({"data": {"n": 42}}, new.Part())
+    message = new.Message(message_id="m", role=new.ROLE_USER, parts=[part, data])
+    task = (await stubs.new.SendMessage(new.SendMessageRequest(tenant="file", message=message))).task
+    assert list(task.history[0].parts) == [part, data]
+    assert task.artifacts[0].parts[0] == part

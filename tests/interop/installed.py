@@ -1,0 +1,86 @@
+"""Clients that cannot live in our own environment: installed once under `build/`, run as processes."""
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+BUILD = HERE.parent.parent / "build" / "interop"
+NODE_SINCE = 20
+CLIENT_S = 60.0
+"""How long a client may take for everything it does."""
+
+
+def python_client(requirement: str) -> Path:
+    """The interpreter of an environment that holds this requirement."""
+    place = _once(requirement.replace("==", "-"), requirement, lambda place: _venv(place, requirement))
+    return place / "bin" / "python"
+
+
+def node_client(package: str, version: str) -> Path:
+    """A folder whose scripts may import this package."""
+    _check_node()
+    manifest = {"private": True, "type": "module", "dependencies": {package: version}}
+    return _once(f"node-{version}", json.dumps(manifest), lambda place: _npm(place, manifest))
+
+
+async def run_client(*command: str | Path) -> Any:
+    """What a client printed at last, as JSON; its library may have had something to say before."""
+    process = await asyncio.create_subprocess_exec(
+        *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), CLIENT_S)
+    except TimeoutError:
+        process.kill()
+        await process.communicate()
+        pytest.fail(f"The client {command[1]} did not end within {CLIENT_S:.0f} s.")
+    if process.returncode:
+        pytest.fail(f"The client {command[1]} ended with {process.returncode}:\n{err.decode()}")
+    return json.loads(out.splitlines()[-1])
+
+
+def _once(name: str, content: str, build: Callable[[Path], None]) -> Path:
+    """A stamp that is written last says what a folder holds, so that half of it is never taken for the whole."""
+    place = BUILD / name
+    stamp = place / "complete"
+    if not stamp.is_file() or stamp.read_text() != content:
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        build(place)
+        stamp.write_text(content)
+    return place
+
+
+def _venv(place: Path, requirement: str) -> None:
+    _run(sys.executable, "-m", "venv", place)
+    _run(place / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement)
+
+
+def _npm(place: Path, manifest: dict[str, Any]) -> None:
+    (place / "package.json").write_text(json.dumps(manifest))
+    _run("npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--prefix", place)
+
+
+def _check_node() -> None:
+    missing = [name for name in ("node", "npm") if shutil.which(name) is None]
+    if missing:
+        pytest.fail(f"The JavaScript client needs Node.js {NODE_SINCE} or newer; {' and '.join(missing)} not found.")
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.match(r"v(\d+)", version)
+    if found is None or int(found[1]) < NODE_SINCE:
+        pytest.fail(f"The JavaScript client needs Node.js {NODE_SINCE} or newer; this is {version.strip()}.")
+
+
+def _run(*command: str | Path) -> None:
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.fail(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")

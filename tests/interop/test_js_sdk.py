@@ -1,0 +1,100 @@
+"""@a2a-js/sdk 1.3.0 with its default settings, over both of its HTTP bindings, and in its mode for A2A 0.3."""
+
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import pytest_asyncio
+
+from parley.testing.servers import serving
+
+from .agents import AGENTS
+from .installed import HERE, node_client, run_client
+
+pytestmark = pytest.mark.slow
+
+SDK = ("@a2a-js/sdk", "1.3.0")
+WAYS = [(binding, version) for version in ("1.0", "0.3") for binding in ("JSONRPC", "HTTP+JSON")]
+
+
+class Told(NamedTuple):
+    binding: str
+    version: str
+    did: dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def script() -> Path:
+    """The client's program, where it finds the package."""
+    return Path(shutil.copy(HERE / "client.mjs", node_client(*SDK)))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=WAYS, ids=lambda way: "-".join(way))
+async def told(request: pytest.FixtureRequest, script: Path, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    """Everything that one client did, and what came of it."""
+    async with serving(tmp_path_factory.mktemp("data"), AGENTS) as server:
+        return Told(*request.param, await run_client("node", script, server.url, *request.param))
+
+
+def test_it_sends_and_waits(told: Told) -> None:
+    assert told.did["send"] == {"version": told.version, "state": "TASK_STATE_COMPLETED", "text": "hello"}
+
+
+def test_its_stream_is_the_task_and_then_its_updates(told: Told) -> None:
+    assert told.did["stream"] == {
+        "first": "task", "others": ["artifactUpdate", "statusUpdate"], "text": "one two three"
+    }  # fmt: skip
+
+
+def test_it_answers_a_question_by_the_task_alone(told: Told) -> None:
+    assert told.did["question"] == {
+        "asked": "TASK_STATE_INPUT_REQUIRED", "question": "Which name?", "answered": "TASK_STATE_COMPLETED",
+        "data": {"name": "Ada", "count": 42}, "contexts": 1,
+    }  # fmt: skip
+
+
+def test_a_direct_answer_is_a_message(told: Told) -> None:
+    assert told.did["message"] == {"text": "Hello, Ada.", "streamed": "message", "again": "Hello, Ada."}
+
+
+def test_polling_answers_at_once(told: Told) -> None:
+    assert told.did["polling"]["state"] in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
+
+
+def test_who_subscribes_sees_the_cancellation(told: Told) -> None:
+    assert told.did["cancel"] == {"first": "task", "canceled": "TASK_STATE_CANCELED", "seen": "TASK_STATE_CANCELED"}
+
+
+def test_a_silent_stream_goes_on(told: Told) -> None:
+    assert told.did["silence"] == {"text": "Still here."}
+
+
+def test_bytes_travel_both_ways(told: Told) -> None:
+    assert told.did["files"] == {"same": [True, True]}
+
+
+def test_push_configurations_are_made_read_listed_and_deleted(told: Told) -> None:
+    authentication = {"scheme": "Bearer", "credentials": "secret"}
+    found = {"id": "mine", "url": "http://127.0.0.1:9/hook", "token": "t", "authentication": authentication}
+    assert told.did["push"] == {"found": found, "listed": 1, "after": "TaskNotFoundError"}
+
+
+def test_the_signature_of_a_card_is_verified_with_our_published_keys(told: Told) -> None:
+    assert told.did["signature"] == {"forged": True}
+
+
+def test_errors_have_the_clients_own_names(told: Told) -> None:
+    assert told.did["errors"] == {
+        "unknown": "TaskNotFoundError", "ended": "TaskNotCancelableError", "late": "UnsupportedOperationError"
+    }  # fmt: skip
+
+
+def test_what_0_3_does_not_have_the_client_knows(told: Told) -> None:
+    """Tasks are not listed in 0.3; and its extended card is for clients with credentials, which nobody here needs."""
+    if told.version == "1.0":
+        assert told.did["list"] == {"states": ["TASK_STATE_REJECTED"], "total": 1}
+        assert told.did["extended"] == {"skills": ["member", "more"]}
+    else:
+        assert "tasks/list" in told.did["list"]["raised"]
+        assert told.did["extended"] == {"skills": ["member"]}
