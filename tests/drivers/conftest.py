@@ -1,16 +1,11 @@
 """Agents that stand at the far end, and ours in front of them."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from parley import ArtifactChunk, Done, Failed, NeedAuth, NeedInput, Part, Rejected, Status, Text, Turn, agent
+from parley import ArtifactChunk, Done, Failed, NeedAuth, NeedInput, Rejected, Status, Text, Turn, agent
 from parley.client import Client, Json
 from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
-from parley.testing.servers import Server, serving
 
 SEPARATORS = "a\u2028b\u2029c\x85d"
 
@@ -111,12 +106,6 @@ def remote(slug: str, url: str, **options: Any) -> RemoteDriver:
     return RemoteDriver(blank_remote(slug), RemoteOptions(url, **options))
 
 
-@pytest.fixture
-async def back(tmp_path: Path) -> AsyncIterator[Server]:
-    async with serving(tmp_path / "back", BACK) as running:
-        yield running
-
-
 def fronts(url: str, **options: Any) -> list[RemoteDriver]:
     return [remote(one.agent.slug, f"{url}/agents/{one.agent.slug}", **options) for one in BACK]
 
@@ -136,6 +125,3 @@ def words(task: Json) -> str:
 async def send(client: Client, text: str, **more: Any) -> Json:
     result = await client.send(text, **more)
     return result.get("task", result)
-
-
-__all__ = ["Part"]

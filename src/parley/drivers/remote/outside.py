@@ -1,8 +1,10 @@
 """The way out: connections to other hosts, shared by all remote agents of a process."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 
 import httpx2
 
@@ -13,7 +15,13 @@ OpenTransport = Callable[[], httpx2.AsyncBaseTransport]
 
 
 def plain_transport() -> httpx2.AsyncBaseTransport:
-    return httpx2.AsyncHTTPTransport(limits=LIMITS, trust_env=False)
+    return httpx2.AsyncHTTPTransport(verify=_tls(), limits=LIMITS, trust_env=False)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Made once: reading the certificates takes a while."""
+    return httpx2.create_ssl_context()
 
 
 class Outside:

@@ -77,7 +77,7 @@ class Peer:
             self._client: Client = ClientFactory(config).create(chosen)
         except ValueError:
             raise Refused("other", "The card offers no binding and version that we may use.") from None
-        self._headers = credentials(options)
+        self._headers = {**credentials(options), **_tenant(options, card.proto)}
         self.streams = chosen.capabilities.streaming
         self.resumable = RESUMABLE in declared
         self.idempotent = IDEMPOTENT in declared
@@ -182,6 +182,12 @@ def _offered(options: RemoteOptions, card: pb.AgentCard) -> pb.AgentCard:
             continue
         offered.supported_interfaces.append(one)
     return offered
+
+
+def _tenant(options: RemoteOptions, card: pb.AgentCard) -> dict[str, str]:
+    """0.3 over gRPC has no field for it; a Parley reads it beside the call."""
+    tenants = [one.tenant for one in card.supported_interfaces if one.protocol_binding == "GRPC" and one.tenant]
+    return {"tenant": tenants[0]} if tenants and options.bindings[:1] == ("GRPC",) else {}
 
 
 def _is_same_place(ours: str, theirs: str) -> bool:
