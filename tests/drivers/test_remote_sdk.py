@@ -28,6 +28,7 @@ def ticks(task: Json) -> list[str]:
     return [part["text"] for one in said for part in one["parts"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("binding", "version"), WIRES, ids=[f"{binding}-{version}" for binding, version in WIRES])
 @pytest.mark.parametrize("streaming", [True, False], ids=["streaming", "polling"])
 async def test_an_agent_on_the_sdk(tmp_path: Path, binding: Any, version: Any, streaming: bool) -> None:
@@ -61,12 +62,15 @@ async def test_what_the_card_says_is_taken_over(tmp_path: Path) -> None:
 
 
 async def test_a_cancel_reaches_the_sdk(tmp_path: Path) -> None:
-    async with sdk_server() as (url, executor), serving(tmp_path, [remote("counter", url)]) as front:
-        async with Client(front.agent("counter")) as client:
-            task = (await client.send("sleep", configuration={"returnImmediately": True}))["task"]
-            await until(lambda: _says(client, task["id"], "asleep"))
-            await client.cancel(task["id"])
-            await until(lambda: len(executor.canceled) == 1)
+    async with (
+        sdk_server() as (url, executor),
+        serving(tmp_path, [remote("counter", url)]) as front,
+        Client(front.agent("counter")) as client,
+    ):
+        task = (await client.send("sleep", configuration={"returnImmediately": True}))["task"]
+        await until(lambda: _says(client, task["id"], "asleep"))
+        await client.cancel(task["id"])
+        await until(lambda: len(executor.canceled) == 1)
 
 
 @pytest.mark.slow
