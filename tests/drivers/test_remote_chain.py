@@ -110,9 +110,8 @@ class Watcher:
         numbers = [int(tick.split()[1]) for tick in self.ticks[:-1]]
         assert numbers == sorted(set(numbers))
         assert self.ticks[-1] == "counted"
-        ends = [
-            frame for frame in self.frames if "statusUpdate" in frame and state(frame["statusUpdate"]) == "completed"
-        ]
+        moves = [frame for frame in self.frames if "statusUpdate" in frame]
+        ends = [frame for frame in moves if state(frame["statusUpdate"]) == "completed"]
         assert len(ends) == 1
         assert ends == self.frames[-1:]
 

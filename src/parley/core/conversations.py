@@ -19,7 +19,7 @@ class Message(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 HOPS = "urn:parley:hops"
-"""In a message's metadata: through how many agents that only pass it on it has come."""
+"""In a message's metadata: how often it was passed on from server to server."""
 
 
 def hops_of(message: Message) -> int:
@@ -30,6 +30,10 @@ def hops_of(message: Message) -> int:
         return max(0, int(found))
     except (msgspec.MsgspecError, AttributeError, TypeError, ValueError, OverflowError):
         return 0
+
+
+def hops_metadata(hops: int) -> Raw | UnsetType:
+    return Raw(msgspec.json.encode({HOPS: hops})) if hops else UNSET
 
 
 def conversation_for(asked: str | None, existing: ConversationId | None = None) -> ConversationId:

@@ -12,7 +12,7 @@ from parley.clock import Clock, now_ms
 from parley.core.access import Principal, may_see
 from parley.core.agents import Agent, check_agent
 from parley.core.artifacts import check_parts, text_part
-from parley.core.conversations import Message, conversation_for
+from parley.core.conversations import Message, conversation_for, hops_metadata
 from parley.core.events import Event, Rejected
 from parley.core.runs import WAITING, Adopt, Begin, Cancel, Give, Run, Start, State
 from parley.core.views import View, view_of
@@ -214,13 +214,13 @@ class Exchange:
         self.execution.cancel(outcome.run)
         return outcome
 
-    async def _ask_child(self, parent: Run, number: int, slug: str, text: str) -> View:
+    async def _ask_child(self, parent: Run, number: int, slug: str, text: str, hops: int) -> View:
         """Start a child, or find the one that this very question started before the process died."""
         self.agent(slug)
         question = f"{parent.id}/{parent.turns}/{number}/{slug}/{text}"
         child = RunId(str(uuid.uuid5(uuid.NAMESPACE_URL, question)))
         await self.commands.execute(parent.id, Adopt(parent.epoch, child, slug))
-        message = Message(f"{child}.0", (text_part(text),))
+        message = Message(f"{child}.0", (text_part(text),), hops_metadata(hops))
         start = Start(slug, parent.conversation, parent.principal, message, parent.id)
         try:
             outcome = await self._start(child, start, None)

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from functools import partial
 
 from parley.core.agents import Agent
+from parley.core.conversations import hops_of
 from parley.core.events import Canceled, Completed, Event, Failed, Rejected
 from parley.core.runs import Begin, Emit, Recover, Report, Run, State
 from parley.core.turns import Final, Scribe
@@ -24,7 +25,8 @@ GRACE_S = 5.0
 LOOK_BACK = 20
 """How many runs of a conversation are looked at for what an agent noted in them."""
 
-AskFor = Callable[[Run, int, str, str], Awaitable[View]]
+AskFor = Callable[[Run, int, str, str, int], Awaitable[View]]
+"""Who asks, its how-manieth question, whom, what, and through how many servers the matter has come."""
 
 
 class _Job:
@@ -295,9 +297,10 @@ class Execution:
         async def ask(agent: str, text: str) -> View:
             nonlocal asked
             asked += 1
-            return await self._ask(run, asked, agent, text)
+            return await self._ask(run, asked, agent, text, max(map(hops_of, turn.inputs)))
 
-        return Turn(spec, run, events, ask, self._attachments.loaded, partial(self._earlier_notes, run))
+        turn = Turn(spec, run, events, ask, self._attachments.loaded, partial(self._earlier_notes, run))
+        return turn
 
     async def _earlier_notes(self, run: Run) -> dict[str, str]:
         """Of the newest runs of the same caller: what an agent knows of one it must not tell another."""
