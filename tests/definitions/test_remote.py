@@ -42,7 +42,10 @@ def test_what_is_left_out_is_left_to_the_remote(tmp_path: Path) -> None:
         ("url: ftp://example.com", "remote.url: expected an address with http or https"),
         ("url: https://me:pass@example.com", "remote.url: credentials do not belong in an address"),
         ("url: https://example.com:x/", "remote.url: cannot be read as an address"),
-        ("url: https://example.com\n  bindings: [SOAP]", "remote.bindings[0]: "),
+        (
+            "url: https://example.com\n  bindings: [SOAP]",
+            "remote.bindings[0]: expected JSONRPC, HTTP+JSON or GRPC, got 'SOAP'",
+        ),
         ("url: https://example.com\n  timeout_s: 0", "remote.timeout_s: expected seconds"),
         ("url: https://example.com\n  token_from: NO_SUCH_TOKEN", "remote.token_from: the environment has no NO_SUCH"),
         ("url: https://example.com\n  token_from: BAD_TOKEN", "remote.token_from: what BAD_TOKEN holds cannot stand"),

@@ -1,6 +1,7 @@
 """Numbers of events, found in the bytes of a stream however they are cut."""
 
 from collections.abc import AsyncIterator
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ STREAM = (
 async def test_numbers_are_found_wherever_the_bytes_are_cut(cuts: list[int]) -> None:
     async def chunks() -> AsyncIterator[bytes]:
         places = [0, *sorted(cuts), len(STREAM)]
-        for begin, end in zip(places, places[1:], strict=False):
+        for begin, end in pairwise(places):
             yield STREAM[begin:end]
 
     numbers: Numbers = Numbers()
