@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextvars import ContextVar
 from typing import Any, cast
 
+import httpcore2
 import httpx
 import httpx2
 import msgspec
@@ -17,6 +18,11 @@ MAX_BYTES = 64 * 1024 * 1024
 """The largest reply, and the largest event of a stream."""
 
 Numbers = deque[int | None]
+BROKEN = (
+    httpx2.TransportError, httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException,
+)  # fmt: skip
+"""A stream that is closed while it breaks lets through what lies below."""
+
 NUMBERS: ContextVar[Numbers | None] = ContextVar("numbers", default=None)
 """Where the next stream that this task opens puts the number of each event."""
 
@@ -59,7 +65,7 @@ class Bridge(httpx.AsyncBaseTransport):
         )  # fmt: skip
         try:
             reply = await self._transport().handle_async_request(asked)
-        except httpx2.TransportError as error:
+        except BROKEN as error:
             raise _translated(error) from error
         return httpx.Response(
             reply.status_code, headers=reply.headers.raw, stream=_Body(reply, NUMBERS.get()), request=request
@@ -87,7 +93,7 @@ class _Body(httpx.AsyncByteStream):
                 if size > MAX_BYTES and not stream:
                     raise httpx.ReadError("The reply is too large.")
                 yield chunk
-        except httpx2.TransportError as error:
+        except BROKEN as error:
             raise _translated(error) from error
 
     async def aclose(self) -> None:
@@ -123,6 +129,6 @@ def _on_one_line(text: bytes) -> bytes:
     return text
 
 
-def _translated(error: httpx2.TransportError) -> httpx.TransportError:
-    kind = getattr(httpx, type(error).__name__, httpx.TransportError)
+def _translated(error: Exception) -> httpx.TransportError:
+    kind: type[httpx.TransportError] = getattr(httpx, type(error).__name__, httpx.TransportError)
     return kind(type(error).__name__)

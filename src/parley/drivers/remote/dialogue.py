@@ -119,9 +119,13 @@ class Dialogue:
                 if fresh and place >= self._sent and not (lost.unsent or await self._may_repeat()):
                     raise
             except Refused as refused:
-                if not self._is_over(refused, fresh=fresh):
+                if fresh and place < self._sent and refused.kind == "other":
+                    # It had taken the message: what it refused afterwards was to go on telling.
+                    lost = Lost(refused.words[:MAX_WORDS])
+                elif self._is_over(refused, fresh=fresh):
+                    continue
+                else:
                     raise
-                continue
             await patience.wait(lost)
 
     def _is_over(self, refused: Refused, *, fresh: bool) -> bool:

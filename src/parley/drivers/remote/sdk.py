@@ -40,6 +40,8 @@ _STATES: dict[int, State] = {
     number: State(name.removeprefix("TASK_STATE_").lower()) for name, number in pb.TaskState.items() if number
 }
 _TRANSIENT = frozenset((408, 425, 429, 502, 503, 504))
+_GONE = frozenset(("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "ABORTED", "UNKNOWN"))
+_KEYS = frozenset(("UNAUTHENTICATED", "PERMISSION_DENIED"))
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
@@ -232,13 +234,24 @@ def _translated(error: Exception) -> Exception:
         return Lost(type(cause).__name__, unsent=isinstance(cause, _UNSENT))
     if isinstance(cause, httpx.HTTPStatusError):
         return _status_translated(cause.response)
+    if rpc := _rpc_status(error):
+        return Refused("credentials", f"It refused our credentials ({rpc}).") if rpc in _KEYS else Lost(f"gRPC {rpc}")
     if isinstance(error, MethodNotFoundError | NotImplementedError):
         return Refused("unknown", "It does not know the operation.")
     if isinstance(error, A2AError):
         return Refused("other", error.message)
-    if type(error).__module__.startswith("grpc"):
-        return Lost(type(error).__name__)
     return Refused("other", f"Its answer cannot be read as A2A ({type(error).__name__}).")
+
+
+def _rpc_status(error: BaseException | None) -> str | None:
+    """The status of a gRPC call that tells of the connection, or of us, and not of what was asked."""
+    while error is not None:
+        code = getattr(error, "code", None)
+        name = getattr(cast(Any, code()), "name", None) if callable(code) else None
+        if name in _GONE or name in _KEYS:
+            return str(name)
+        error = error.__cause__
+    return None
 
 
 def _status_translated(reply: httpx.Response) -> Exception:
