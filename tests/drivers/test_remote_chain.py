@@ -96,17 +96,13 @@ class Watcher:
         return [part["text"] for one in said if one for part in one["parts"]]
 
     @property
-    def text(self) -> str:
-        """What the chunks make, by the rules of A2A."""
-        text = ""
-        for frame in self.frames:
-            if update := frame.get("artifactUpdate"):
-                piece = "".join(part["text"] for part in update["artifact"]["parts"])
-                text = text + piece if update.get("append") else piece
-        return text
+    def chunks(self) -> list[Json]:
+        return [frame["artifactUpdate"] for frame in self.frames if "artifactUpdate" in frame]
 
     def check(self) -> None:
-        assert self.text == COUNTED
+        pieces = [part["text"] for chunk in self.chunks for part in chunk["artifact"]["parts"]]
+        assert "".join(pieces) == COUNTED
+        assert [chunk.get("append", False) for chunk in self.chunks] == [False] + [True] * (len(pieces) - 1)
         numbers = [int(tick.split()[1]) for tick in self.ticks[:-1]]
         assert numbers == sorted(set(numbers))
         assert self.ticks[-1] == "counted"
