@@ -36,9 +36,10 @@ bench: $(STAMP)      ## measure; ONLY=name runs some of it
 conformance: $(STAMP) ## run the A2A conformance kit that lies at KIT
 	$(BIN)/python -m conformance $(KIT)
 
-soak: $(STAMP)       ## kill -9 again and again: 100 times on SQLite, 50 times with two replicas
+soak: $(STAMP)       ## kill -9 again and again, on SQLite and with two replicas; memory over 100,000 requests
 	$(BIN)/pytest -s tests/test_crash.py --soak 100
 	$(BIN)/pytest tests/test_replicas.py -k kill_9 --soak 50
+	$(BIN)/python -m bench.memory
 
 clean:               ## forget what was built
 	rm -rf $(VENV) build dist .ruff_cache .import_linter_cache

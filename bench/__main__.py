@@ -2,7 +2,7 @@
 
 import sys
 
-from bench import appends, followers, hops, postgres, reads, servers
+from bench import appends, followers, hops, postgres, reads, servers, subscriptions
 from bench.data import BUILD
 from bench.rows import Case, Row, measured
 from bench.table import Progress, Table, save
@@ -10,8 +10,8 @@ from parley.app import tune_interpreter
 
 
 def chosen(names: list[str]) -> list[Case]:
-    groups = (appends.cases(), reads.cases(), followers.cases(), servers.cases(), hops.cases(), postgres.cases())
-    cases = [case for group in groups for case in group]
+    groups = (appends, reads, followers, subscriptions, servers, hops, postgres)
+    cases = [case for group in groups for case in group.cases()]
     picked = [case for case in cases if not names or case.name.startswith(tuple(names))]
     if not picked:
         sys.exit(f"bench: no row is called {' or '.join(names)}; there are {', '.join(case.name for case in cases)}")

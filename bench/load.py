@@ -96,13 +96,16 @@ class Tally:
     opens: float
     closes: float
     latencies: list[float] = field(default_factory=list)
+    firsts: list[float] = field(default_factory=list)
+    """Until the first event of each stream."""
     errors: int = 0
     first_error: str | None = None
 
-    def good(self, started: float) -> None:
+    def good(self, started: float, first: float) -> None:
         now = perf_counter()
         if self.opens <= now <= self.closes:
             self.latencies.append(now - started)
+            self.firsts.append(first - started)
 
     def bad(self, why: str) -> None:
         if self.opens <= perf_counter() <= self.closes:
@@ -125,6 +128,7 @@ class Tally:
             "errors": self.errors,
             "p50_ms": percentile(ordered, 0.50),
             "p99_ms": percentile(ordered, 0.99),
+            "first_p50_ms": percentile(sorted(self.firsts), 0.50),
             "seconds": round(seconds, 3),
             "first_error": self.first_error,
         }
@@ -209,6 +213,7 @@ class Client(asyncio.Protocol):
         self.prefix = uuid.uuid4().hex.encode()
         self.sent = 0
         self.started = 0.0
+        self.first = 0.0
         self.waiting = False
         self.stopped = False
         self.reply = Reply()
@@ -240,6 +245,8 @@ class Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.reply.feed(data)
+        if not self.first and self.reply.body:
+            self.first = perf_counter()
         if self.reply.done:
             self._judge()
             self._continue()
@@ -255,6 +262,7 @@ class Client(asyncio.Protocol):
         self.reply = Reply()
         self.sent += 1
         self.waiting = True
+        self.first = 0.0
         self.started = perf_counter()
         identifier = message_id(self.prefix, self.sent)
         self.transport.write(self.target.before_id + identifier + self.target.after_id)
@@ -265,7 +273,7 @@ class Client(asyncio.Protocol):
         if not reply.done:
             self.tally.bad(f"connection lost after: {reply.body.decode(errors='replace')}")
         elif self.target.accepts(reply):
-            self.tally.good(self.started)
+            self.tally.good(self.started, self.first)
         else:
             text = reply.body.decode(errors="replace")
             self.tally.bad(f"HTTP {reply.status.decode()}: {text}")

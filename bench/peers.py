@@ -37,13 +37,20 @@ def ensure_venv(name: str, requirements: Path, root: Path) -> Path:
 @contextmanager
 def start(python: Path | str, script: Path | str, *args: str) -> Generator[str, None, None]:
     """Run a server script on a free loopback port for as long as the block lasts."""
+    with running(python, script, *args) as (url, _):
+        yield url
+
+
+@contextmanager
+def running(python: Path | str, script: Path | str, *args: str) -> Generator[tuple[str, int], None, None]:
+    """The same, with the id of its process."""
     port = free_port()
     command = [str(python), str(script), "--port", str(port), *args]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
         try:
             wait_until_answering(port, process, output)
-            yield f"http://127.0.0.1:{port}/"
+            yield f"http://127.0.0.1:{port}/", process.pid
         finally:
             stop(process)
 

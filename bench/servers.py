@@ -1,6 +1,8 @@
 """Our durable server beside other A2A servers, each a process of its own, under the same load."""
 
 import sys
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,13 @@ from bench.rows import Case
 
 HERE = Path(__file__).parent
 VENVS = BUILD / "bench-peers"
+PARLEY = Path(sys.executable).with_name("parley")
+ECHO = str(HERE / "echo_agent.py")
 CLIENTS = 32
 WINDOW_S = 5.0
 SLOW_WINDOW_S = 10.0
 MAX_ERRORS = 0.01
+ALLOWED_FIRST_MS = 10.0
 FLOORS = {
     "send": {"sdk-memory": 4, "sdk-sqlite": 40, "fasta2a": 0.6},
     "stream": {"sdk-memory": 4, "sdk-sqlite": 40, "fasta2a": 1.0},
@@ -24,7 +29,13 @@ NOTES = {"fasta2a": "fasta2a by its 0.3 names, its fastest"}
 
 
 def cases() -> list[Case]:
-    return [_case(mode, peer, floor) for mode, floors in FLOORS.items() for peer, floor in floors.items()]
+    rates = [_case(mode, peer, floor) for mode, floors in FLOORS.items() for peer, floor in floors.items()]
+    return [
+        *rates,
+        Case("stream.first", "ms", first, "allowed", lambda: ALLOWED_FIRST_MS, "max", 1.0,
+             note=lambda _: "p50, one client, a connection that is open already"),
+        Case("stream.first.sdk", "ms", first, BESIDE["sdk-memory"], sdk_first),
+    ]  # fmt: skip
 
 
 def _case(mode: str, peer: str, floor: float) -> Case:
@@ -36,17 +47,40 @@ def _case(mode: str, peer: str, floor: float) -> Case:
 
 
 def ours(mode: str) -> float:
-    parley = Path(sys.executable).with_name("parley")
-    with (
-        scratch() as directory,
-        peers.start(parley, "serve", str(HERE / "echo_agent.py"), "--data-dir", str(directory)) as url,
-    ):
-        return rate(peers.measure(f"{url}agents/echo", mode, "1.0", CLIENTS, WINDOW_S))
+    with _our_server() as url:
+        return rate(peers.measure(url, mode, "1.0", CLIENTS, WINDOW_S))
 
 
 def sdk_memory(mode: str) -> float:
-    with peers.start(python("sdk"), HERE / "peers" / "sdk_server.py", "--store", "memory") as url:
+    with _sdk_server() as url:
         return rate(peers.measure(url, mode, "1.0", CLIENTS, WINDOW_S))
+
+
+def first() -> float:
+    """From sending a message to the first event of its stream, with nobody else about."""
+    with _our_server() as url:
+        return _first(url)
+
+
+def sdk_first() -> float:
+    with _sdk_server() as url:
+        return _first(url)
+
+
+def _first(url: str) -> float:
+    result = peers.measure(url, "stream", "1.0", 1, WINDOW_S)
+    rate(result)
+    return float(result["first_p50_ms"])
+
+
+@contextmanager
+def _our_server() -> Generator[str, None, None]:
+    with scratch() as directory, peers.start(PARLEY, "serve", ECHO, "--data-dir", str(directory)) as url:
+        yield f"{url}agents/echo"
+
+
+def _sdk_server() -> AbstractContextManager[str]:
+    return peers.start(python("sdk"), HERE / "peers" / "sdk_server.py", "--store", "memory")
 
 
 def sdk_sqlite(mode: str) -> float:

@@ -18,7 +18,7 @@ from rich.text import Text
 from bench.rows import Row
 
 COLUMNS = (
-    ("row", 17, "left"),
+    ("row", 20, "left"),
     ("ours", 10, "right"),
     ("unit", 9, "left"),
     ("beside", 10, "right"),
@@ -28,7 +28,7 @@ COLUMNS = (
     ("", 4, "left"),
     ("note", 45, "left"),
 )
-WIDTH = 156
+WIDTH = 159
 
 
 class Table:

@@ -1,3 +1,4 @@
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -8,6 +9,9 @@ from parley.stores.memory import MemoryStore
 from parley.stores.postgres import PostgresStore, open_pool
 from parley.stores.sqlite import SqliteStore
 from parley.testing.databases import fresh_database, postgres_server
+
+# Programs are started while gRPC is loaded; its fork handlers would only complain.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

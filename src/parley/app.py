@@ -10,8 +10,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from parley.drivers.remote import tending
+from parley.drivers.remote import OUTSIDE, tending
 from parley.engine.exchange import Exchange
+from parley.engine.hooks import Hooks
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
 from parley.errors import ConfigurationError, ParleyError
@@ -27,6 +28,7 @@ from parley.faces.http import Endpoint, Shielded, answer
 from parley.faces.identity import Identified
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
+from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
 from parley.security.secrets import FILE as SECRETS_FILE
 from parley.security.secrets import Secrets
 from parley.security.signing import SigningKeys
@@ -76,6 +78,7 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
     )
     for driver in drivers:
         exchange.add(driver)
+    OUTSIDE.open_guarded = lambda: GuardedTransport(Guard(_allowed(settings)))
     async with tending(exchange.execution.drivers):
         await exchange.start()
         try:
@@ -130,10 +133,17 @@ def gate(settings: Settings, records: Records) -> Gate:
     if settings.oidc_issuer is not None:
         if settings.oidc_audience is None:
             raise ConfigurationError("The setting oidc_issuer needs oidc_audience.", field="oidc_audience")
-        tokens = Tokens(settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url)
+        tokens = Tokens(
+            settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url, allow=_allowed(settings)
+        )  # fmt: skip
     if settings.auth == "none":
         tell("auth.none", warning="Everybody who can reach this server may use it.")
     return Gate(settings.auth, Credentials(ApiKeys(records), tokens))
+
+
+def _allowed(settings: Settings) -> list[str]:
+    """With `auth = "local"` everything here is this machine's own, so its addresses are no secret from anybody."""
+    return [*settings.allow_hosts, *(LOOPBACK if settings.auth == "local" else ())]
 
 
 def _identified(app: ASGIApp, settings: Settings, gate: Gate) -> ASGIApp:
@@ -156,28 +166,40 @@ async def open_faces(
 ) -> AsyncGenerator[ASGIApp, None]:
     """Every face on its path, and what they need beside the exchange; gRPC on a port of its own, if there is one."""
     async with open_records(settings) as records:
-        webhooks = Webhooks(exchange)
-        push = Push(
-            records, open_secrets(settings), exchange.follow, exchange.commands.state, webhooks,
-            lambda: exchange.membership.leads,
-        )  # fmt: skip
-        push.start()
-        entrance = gate(settings, records)
         signing = signing_keys(settings, records, base_url)
+        entrance = gate(settings, records)
         cards = Cards(base_url, _access(settings), signing.sign_card)
 
         def default() -> str | None:
             return settings.default_agent or next(iter(exchange.agents), None)
 
-        operations = Operations(exchange, push, cards, default)
         discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")
-        admin = Admin(exchange, entrance.credentials.keys, signing)
-        try:
+        async with open_push(exchange, settings, records, signing) as push:
+            operations = Operations(exchange, push, cards, default)
+            admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks)
             async with _grpc(settings, grpc_port, base_url, operations, entrance, cards):
                 yield _asgi(exchange, settings, operations, discovery, admin, entrance)
-        finally:
-            await push.close()
-            await webhooks.close()
+
+
+@asynccontextmanager
+async def open_push(
+    exchange: Exchange, settings: Settings, records: Records, signing: SigningKeys
+) -> AsyncGenerator[Push, None]:
+    """Tells receivers of updates while it is open, when this replica leads."""
+    outbound = Outbound(Guard(_allowed(settings)))
+    push = Push(
+        Hooks(records, open_secrets(settings)), exchange.store, Webhooks(exchange, outbound, signing.sign),
+        lambda: exchange.membership.leads, outbound.guard.check_url,
+    )  # fmt: skip
+    exchange.on_growth = push.grown
+    exchange.retention.forget_too = push.forget
+    push.start()
+    try:
+        yield push
+    finally:
+        exchange.on_growth = exchange.retention.forget_too = None
+        await push.close()
+        await outbound.close()
 
 
 @asynccontextmanager

@@ -3,6 +3,10 @@
 import asyncio
 
 from parley import ArtifactChunk, Done, NeedInput, Skill, Status, Text, Turn, agent
+from parley.core.agents import Agent
+from parley.drivers.llm import LlmDriver
+from parley.engine.ports import Sampling
+from parley.models.offline import NAME, OfflineModel
 
 _WORDS_PAUSE_S = 0.05
 
@@ -48,4 +52,18 @@ async def relay(turn: Turn):
     yield Text(f"echo said: {answer.text}")
 
 
-AGENTS = (echo, writer, relay)
+chat = LlmDriver(
+    Agent(
+        "chat",
+        "Chat",
+        "Shows how a language model answers, with the offline model, which only repeats. "
+        "Define an agent `chat` with a model of your own in its place.",
+        skills=(Skill("chat", "Chat", "Streams an answer, and remembers the conversation.", ("demo", "llm"), ("hi",)),),
+        model=NAME,
+        input_modes=OfflineModel().reads,
+    ),
+    OfflineModel(),
+    Sampling(),
+)
+
+AGENTS = (echo, writer, relay, chat)

@@ -153,6 +153,12 @@ class HookNotFound(NotFound):
     code = "push_config_not_found"
 
 
+class OutboundRefused(Invalid):
+    """An address that this server does not connect to: not a public one, and not on the operator's list."""
+
+    code = "outbound_refused"
+
+
 class UnknownMethod(Invalid):
     code = "unknown_method"
 
@@ -209,3 +215,39 @@ class AgentError(ParleyError):
     """Raised by an agent's author: the message is meant for the one who asked."""
 
     code = "agent_error"
+
+
+class ModelError(AgentError):
+    """A language model refused, or said something that is no answer. What its vendor said is in the log only."""
+
+    code = "model_error"
+
+
+class ModelNotSetUp(ModelError):
+    """The vendor does not take the key, or there is none, or it has no such model: for the operator to mend."""
+
+    code = "model_not_set_up"
+
+
+class ModelUnavailable(ModelError):
+    """Rate limits, overload, faults of the vendor, nobody there; asked several times."""
+
+    code = "model_unavailable"
+
+
+class ModelInterrupted(ModelError):
+    """The connection broke in the middle of an answer; what had come is kept."""
+
+    code = "model_interrupted"
+
+
+class CommandFailed(AgentError):
+    """The program ended with an exit code other than 0, or could not be started."""
+
+    code = "command_failed"
+
+
+class CommandOutput(AgentError):
+    """The program wrote more than it may, or what is not in the vocabulary of a turn."""
+
+    code = "command_output"

@@ -42,6 +42,9 @@ class Settings(BaseSettings):
     oidc_jwks_url: str | None = Field(
         None, description="The issuer's keys, when its discovery document is not to be used."
     )
+    allow_hosts: list[str] = Field(
+        [], description="Addresses that are not public and may be called all the same: names, host:port, IPs, networks."
+    )
     secret_key_file: Path | None = Field(None, description="Keys that encrypt stored secrets, one per line.")
     signing_rotate_days: float | None = Field(
         90, ge=0, description="Replace the key that signs cards after so long; 0 for never."

@@ -170,7 +170,7 @@ async def test_definitions_are_checked_and_listed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "slugs"), [("serve", ["echo", "bot"]), ("up", ["writer", "relay", "echo", "bot"])]
+    ("command", "slugs"), [("serve", ["echo", "bot"]), ("up", ["writer", "relay", "chat", "echo", "bot"])]
 )  # fmt: skip
 async def test_the_agents_of_the_folder_are_served_by_default(
     command: str, slugs: list[str], tmp_path: Path

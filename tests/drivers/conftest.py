@@ -49,7 +49,7 @@ async def sleeper(turn: Turn):
 @agent("file", input_modes=("*/*",))
 async def file(turn: Turn):
     """Gives back what it got, and large bytes."""
-    for number, part in enumerate(await turn.load(turn.message.parts)):
+    for number, part in enumerate(await turn.loaded(turn.message.parts)):
         yield ArtifactChunk(part, id=f"part-{number}")
     yield ArtifactChunk(b"\x01" * 100_000, id="large", filename="large.bin", media_type="application/x-large")
 

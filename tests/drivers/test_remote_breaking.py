@@ -19,6 +19,7 @@ from parley.drivers.remote.outside import plain_transport
 from parley.engine.streams import read_all
 from parley.ids import RunId
 from parley.security.keys import ApiKeys
+from parley.security.netguard import Guard, GuardedTransport
 from parley.settings import Settings
 from parley.telemetry import attach
 from parley.testing.servers import serving
@@ -229,13 +230,42 @@ async def test_the_credential_opens_the_remote(tmp_path: Path, monkeypatch: pyte
                     assert list(texts(await send(client, "hi")).values()) == ["hi"]
 
 
+class CardOnly(httpx2.AsyncBaseTransport):
+    """Gives out a card that names another place, and notes what it is asked."""
+
+    def __init__(self, place: str) -> None:
+        interface = {"url": place, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        self._card = {
+            "name": "x", "description": "x", "version": "1", "capabilities": {}, "skills": [],
+            "defaultInputModes": ["*/*"], "defaultOutputModes": [], "supportedInterfaces": [interface],
+        }  # fmt: skip
+        self.asked: list[str] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.asked.append(request.url.host)
+        return httpx2.Response(200, json=self._card)
+
+
+async def _told_code(directory: Path, driver: RemoteDriver) -> str:
+    async with serving(directory, [driver]) as front, Client(front.agent(driver.agent.slug)) as client:
+        task = await send(client, "hi")
+        return task["status"]["message"]["metadata"]["code"]
+
+
 async def test_a_card_that_leads_elsewhere_gets_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BACK_TOKEN", "s3cret")
-    async with serving(tmp_path / "back", [echo], public_url="http://127.0.0.2:1") as back:
-        driver = remote("echo", back.agent("echo"), token_from="BACK_TOKEN")
-        async with serving(tmp_path / "front", [driver]) as front, Client(front.agent("echo")) as client:
-            task = await send(client, "hi")
-            assert task["status"]["message"]["metadata"]["code"] == "remote_refused"
+    transport = CardOnly("http://elsewhere.example/a2a")
+    driver = through(transport, "echo", "http://here.example", token_from="BACK_TOKEN")
+    assert await _told_code(tmp_path, driver) == "remote_refused"
+    assert set(transport.asked) == {"here.example"}
+
+
+async def test_a_card_that_leads_into_the_cellar_is_not_followed(tmp_path: Path) -> None:
+    transport = CardOnly("http://169.254.169.254/latest")
+    outside = Outside(lambda: transport, lambda: GuardedTransport(Guard()))
+    driver = RemoteDriver(blank_remote("echo"), RemoteOptions("http://here.example"), outside)
+    assert await _told_code(tmp_path, driver) == "outbound_refused"
+    assert set(transport.asked) == {"here.example"}
 
 
 def _with_metadata(text: str) -> Json:

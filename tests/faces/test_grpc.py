@@ -129,7 +129,7 @@ async def test_cards_are_given_in_both_services(stubs: Stubs) -> None:
     assert [skill.id for skill in card.skills] == ["tck", "more"]
     older = await stubs.old.GetAgentCard(old.GetAgentCardRequest(), metadata=(("tenant", "conformance"),))
     assert older.protocol_version == "0.3.0"
-    assert {one.transport for one in older.additional_interfaces} == {"JSONRPC", "HTTP+JSON", "GRPC"}
+    assert {one.transport for one in older.additional_interfaces} == {"JSONRPC", "HTTP+JSON"}
 
 
 REFUSED = {

@@ -49,7 +49,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 
         keys = [await key("ann"), await key("bob"), await key("reader", "read")]
     async with (
-        serving(tmp_path / "data", [echo, hidden], auth="required") as server,
+        serving(tmp_path / "data", [echo, hidden], auth="required", allow_hosts=["127.0.0.1"]) as server,
         httpx2.AsyncClient(base_url=server.url) as http,
     ):
         yield House(http, *keys)

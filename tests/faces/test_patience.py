@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from parley import ArtifactChunk, NeedAuth, Status, Text, Turn, agent
+from parley.faces import patience
 from parley.testing.servers import Server, serving
 
 from .test_bindings import events
@@ -78,3 +79,25 @@ async def test_a_task_waits_until_its_caller_has_logged_in(server: Server, wire:
         assert "Log in" in json.dumps(last["status"]["message"])
         done = at.result(await at.ask(http, "send", last["taskId"], text="done"))
         assert "Thanks: done" in json.dumps(done)
+
+
+@agent("thinker")
+async def thinker(turn: Turn):
+    """Takes its time, and may fail after it."""
+    await asyncio.sleep(0.2)
+    yield Text("At last.")
+
+
+@pytest.mark.parametrize("wire", [WIRES[0], WIRES[2]], ids=lambda wire: wire.name)
+async def test_a_blocking_send_is_kept_alive_by_spaces(
+    tmp_path: Path, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "KEEP_ALIVE_S", 0.03)
+    at = Wire(wire.name, "/agents/thinker")
+    async with serving(tmp_path / "data", [thinker]) as server, httpx2.AsyncClient(base_url=server.url) as http:
+        reply = await at.ask(http, "send")
+        assert reply.text.startswith("   ")
+        assert "At last." in json.dumps(reply.json()["result"])
+        assert reply.headers["content-type"] == "application/json"
+        quick = await at.ask(http, "get", "nope")
+        assert quick.text.startswith("{")

@@ -13,7 +13,8 @@ from joserfc import jwt
 
 from parley.core.access import ALL_SCOPES, USER_SCOPES, Principal
 from parley.errors import IssuerUnavailable, Unauthenticated
-from parley.security.tokens import MAX_BYTES, Tokens, fetch_capped
+from parley.security.netguard import LOOPBACK, Guard, Outbound
+from parley.security.tokens import MAX_BYTES, Tokens, fetcher
 from tests.security.issuer import AUDIENCE, Issuer, issuing
 
 HOUR = 3600.0
@@ -238,7 +239,8 @@ async def test_the_address_of_the_keys_can_be_given(issuer: Issuer, clock: Clock
 
 
 async def test_a_page_that_is_too_long_or_missing_is_not_read(issuer: Issuer) -> None:
+    fetch = fetcher(Outbound(Guard(LOOPBACK)))
     issuer.documents["/long"] = b"x" * (MAX_BYTES + 1)
     for path in ("/long", "/missing"):
         with pytest.raises(ValueError, match="answer"):
-            await fetch_capped(issuer.url + path)
+            await fetch(issuer.url + path)

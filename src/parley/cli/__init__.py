@@ -18,7 +18,9 @@ app = typer.Typer(
 
 keys_app = typer.Typer(help="API keys, in the database itself: works while a server runs.", no_args_is_help=True)
 signing_app = typer.Typer(help="The keys that sign agent cards.", no_args_is_help=True)
+push_app = typer.Typer(help="Push notifications: who is told, and who could not be.", no_args_is_help=True)
 app.add_typer(keys_app, name="keys")
+app.add_typer(push_app, name="push")
 app.add_typer(signing_app, name="signing")
 
 Url = Annotated[str, typer.Option("--url", envvar="PARLEY_URL", help="The server's address.")]
@@ -229,6 +231,31 @@ def keys_revoke(
     from parley.cli.keys import run_revoke
 
     run_revoke(key, data_dir, as_json=json)
+
+
+@push_app.command("list")
+def push_list(
+    dead: Annotated[bool, typer.Option("--dead", help="Only those that were given up.")] = False,
+    data_dir: DataDir = None,
+    json: AsJson = False,
+) -> None:
+    """Show the push notification configurations of all tasks, and how each fares."""
+    from parley.cli.pushes import run_list
+
+    run_list(data_dir, dead=dead, as_json=json)
+
+
+@push_app.command("redrive")
+def push_redrive(
+    id_: Annotated[str | None, typer.Argument(metavar="ID", help="A configuration's id, or its task's.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All that were given up.")] = False,
+    data_dir: DataDir = None,
+    json: AsJson = False,
+) -> None:
+    """Deliver again what a receiver could not be told; running servers begin within a second."""
+    from parley.cli.pushes import run_redrive
+
+    raise typer.Exit(run_redrive(id_, data_dir, everything=all_, as_json=json))
 
 
 @signing_app.command("rotate")

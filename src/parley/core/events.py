@@ -16,6 +16,9 @@ from parley.core.conversations import Message
 from parley.errors import BrokenChain
 from parley.ids import ConversationId, RunId
 
+RESPONSE = "response"
+"""The name of the artifact that the text of a turn grows."""
+
 
 class _Event(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type"):
     pass
@@ -50,7 +53,7 @@ class Progress(_Event, tag="progress", frozen=True):
 
 
 class ArtifactAdded(_Event, tag="artifact", frozen=True):
-    """A whole artifact, or a chunk of one (`append`); `last` closes it."""
+    """A whole artifact, or a chunk of one (`append`); `last` closes it. A chunk's metadata adds to the artifact's."""
 
     artifact: str
     parts: Parts
@@ -110,6 +113,7 @@ class Replied(_Event, tag="replied", frozen=True):
     """Completed with a direct answer: a message and no task, for agents that declare it."""
 
     parts: Parts
+    metadata: Raw | UnsetType = UNSET
 
 
 class Failed(_Event, tag="failed", frozen=True):

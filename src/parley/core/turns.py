@@ -9,6 +9,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from parley.core.artifacts import Part, Parts, merged, text_part
 from parley.core.events import (
+    RESPONSE,
     ArtifactAdded,
     AuthRequired,
     Completed,
@@ -32,9 +33,13 @@ Content = str | bytes | Part | Mapping[str, object] | Parts | list[Part]
 
 
 class Text(Struct, frozen=True):
-    """A piece of the answer. Pieces of one turn grow one artifact, `response-N`."""
+    """A piece of the answer. Pieces of one turn grow one artifact, `response-N`.
+
+    `metadata` tells something about the answer as a whole, such as which model made it; later pieces add to it.
+    """
 
     text: str
+    metadata: Mapping[str, object] | None = None
 
 
 class Status(Struct, frozen=True):
@@ -85,6 +90,7 @@ class Reply(Struct, frozen=True):
     """A direct answer instead of a task, for agents that declare `replies="message"`."""
 
     content: Content
+    metadata: Mapping[str, object] | None = None
 
 
 Output = Text | Status | ArtifactChunk | Note | NeedInput | NeedAuth | Done | Reply | Failed | Rejected
@@ -112,11 +118,15 @@ def _json(value: Mapping[str, object]) -> Raw:
         return Raw(json.dumps(value, default=str).encode())
 
 
+def _metadata(about: Mapping[str, object] | None) -> Raw | UnsetType:
+    return _json(about) if about else UNSET
+
+
 class Scribe:
     """Turns what one turn yields into reports, and joins pieces of text that wait together."""
 
     def __init__(self, turn: int) -> None:
-        self._response = f"response-{turn}"
+        self._response = f"{RESPONSE}-{turn}"
         self._begun = False
         self._artifacts = 0
         self._turn = turn
@@ -125,9 +135,10 @@ class Scribe:
         if not isinstance(output, _OUTPUTS):
             raise AgentError(f"The agent answered with {type(output).__name__}, which is not part of a turn.")
         match output:
-            case Text(text):
+            case Text(text, about):
                 append, self._begun = self._begun, True
-                return ArtifactAdded(self._response, (text_part(text),), "response", append=append)
+                parts = (text_part(text),)
+                return ArtifactAdded(self._response, parts, RESPONSE, append=append, metadata=_metadata(about))
             case Status(content, mark):
                 return Progress(parts_of(content), mark)
             case ArtifactChunk():
@@ -140,8 +151,8 @@ class Scribe:
                 return AuthRequired(parts_of(content))
             case Done(content):
                 return Completed(parts_of(content))
-            case Reply(content):
-                return Replied(parts_of(content))
+            case Reply(content, about):
+                return Replied(parts_of(content), _metadata(about))
             case Failed() | Rejected():
                 return output
 
@@ -194,12 +205,13 @@ def joined(reports: list[Report]) -> list[Report]:
             and report.append
             and not last.last
             and report.artifact == last.artifact
-            and report.metadata is UNSET
+            and UNSET in (last.metadata, report.metadata)
             and size_of(last) + size_of(report) <= MAX_JOINED
         ):
             parts = merged((*last.parts, *report.parts))
+            metadata = report.metadata if last.metadata is UNSET else last.metadata
             mark = report.mark or last.mark
-            result[-1] = msgspec.structs.replace(last, parts=parts, last=report.last, mark=mark)
+            result[-1] = msgspec.structs.replace(last, parts=parts, last=report.last, metadata=metadata, mark=mark)
         else:
             result.append(report)
     return result

@@ -50,6 +50,7 @@ class _Building(Struct):
     first: ArtifactAdded
     chunks: list[Part]
     complete: bool
+    metadata: Raw | UnsetType
 
 
 class View:
@@ -145,10 +146,11 @@ class View:
         self._note_blobs(event.parts)
         building = self._artifacts.get(event.artifact)
         if building is None or not event.append:
-            self._artifacts[event.artifact] = _Building(event, list(event.parts), event.last)
+            self._artifacts[event.artifact] = _Building(event, list(event.parts), event.last, event.metadata)
         else:
             building.chunks.extend(event.parts)
             building.complete = event.last
+            building.metadata = _combined(building.metadata, event.metadata)
 
 
 class _Snapshot(Struct, frozen=True):
@@ -176,9 +178,19 @@ def _finished(building: _Building) -> Artifact:
         merged(building.chunks),
         first.name,
         first.description,
-        first.metadata,
+        building.metadata,
         building.complete,
     )
+
+
+def _combined(before: Raw | UnsetType, more: Raw | UnsetType) -> Raw | UnsetType:
+    """Both, name by name; where both have one, the later."""
+    if before is UNSET or more is UNSET:
+        return before if more is UNSET else more
+    return Raw(msgspec.json.encode(_names(before) | _names(more)))
+
+
+_names = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def spoken(event: Event, payload: Payload) -> Said | None:
@@ -186,9 +198,17 @@ def spoken(event: Event, payload: Payload) -> Said | None:
     parts = _words(payload)
     if not parts:
         return None
-    code = {"code": payload.code} if isinstance(payload, Failed | Rejected) else None
-    metadata = Raw(msgspec.json.encode(code)) if code else UNSET
-    return Said("agent", f"{event.run}.{event.seq}", parts, metadata)
+    return Said("agent", f"{event.run}.{event.seq}", parts, _about(payload))
+
+
+def _about(payload: Payload) -> Raw | UnsetType:
+    match payload:
+        case Failed(code) | Rejected(code):
+            return Raw(msgspec.json.encode({"code": code}))
+        case Replied():
+            return payload.metadata
+        case _:
+            return UNSET
 
 
 def _words(payload: Payload) -> Parts:

@@ -9,7 +9,8 @@ from msgspec import UNSET, Struct, structs
 
 from parley.core.agents import Agent, Limits, check_agent, plain_skill
 from parley.definitions.documents import Document, Route
-from parley.definitions.kinds import Kind, Kinds, Site, did_you_mean
+from parley.definitions.kind import Kind, Kinds, Site
+from parley.definitions.kinds import did_you_mean
 from parley.engine.ports import Driver
 from parley.errors import ConfigurationError, Invalid
 

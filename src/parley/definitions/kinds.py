@@ -2,47 +2,20 @@
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Iterable
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.core.agents import Agent, plain_name
-from parley.definitions.imports import Imports
+from parley.definitions.commands import CommandOptions, build_command, start_command
+from parley.definitions.kind import Kind, Kinds, Site
+from parley.definitions.llms import LlmOptions, build_llm, start_llm
 from parley.drivers.function import Function, FunctionDriver
 from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
 from parley.engine.ports import Driver
 from parley.errors import Invalid
-
-Options = TypeVar("Options", bound=Struct)
-
-
-class Site(Struct, frozen=True):
-    """Where a definition stands: paths in it are relative to its folder, and its Python comes from these imports."""
-
-    folder: Path
-    imports: Imports
-
-
-def blank(slug: str, options: Struct, site: Site) -> Agent:
-    """An agent about which nothing is known but its address."""
-    return Agent(slug, plain_name(slug), f"The agent {slug}.")
-
-
-@dataclass(frozen=True)
-class Kind(Generic[Options]):
-    """How a definition becomes a driver. What is wrong with an option is raised as Invalid with its `field`."""
-
-    options: type[Options]
-    build: Callable[[Agent, Options, Site], Driver]
-    start: Callable[[str, Options, Site], Agent] = blank
-    """The agent before the definition's own fields are put on it."""
-
-
-Kinds = Mapping[str, Kind[Any]]
 
 
 class FunctionOptions(Struct, frozen=True):
@@ -93,5 +66,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 KINDS: Kinds = {
     "function": Kind(FunctionOptions, _build_function, _start_function),
+    "llm": Kind(LlmOptions, build_llm, start_llm),
+    "command": Kind(CommandOptions, build_command, start_command),
     "remote": Kind(RemoteOptions, _build_remote, _start_remote),
 }

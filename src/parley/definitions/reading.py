@@ -9,7 +9,8 @@ from parley.core.agents import check_agent
 from parley.definitions.agents import build, drafted
 from parley.definitions.documents import Document, fault, read_text, together
 from parley.definitions.imports import Imports
-from parley.definitions.kinds import KINDS, Kinds, Site
+from parley.definitions.kind import Kinds, Site
+from parley.definitions.kinds import KINDS
 from parley.definitions.tomls import parse_toml
 from parley.definitions.yamls import parse_yaml
 from parley.drivers.function import FunctionDriver

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from watchfiles import Change, awatch  # pyright: ignore[reportUnknownVariableType]
 
-from parley.definitions.kinds import KINDS, Kinds
+from parley.definitions.kind import Kinds
+from parley.definitions.kinds import KINDS
 from parley.definitions.reading import YAML, Reading, Sources
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Driver

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import uuid
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -76,6 +76,8 @@ class Exchange:
         self.execution = Execution(self.commands, store, cluster, self.attachments, self._ask_child, grace_s)
         self.retention = Retention(store, store, keep_ms, clock)
         self.membership = Membership(store, cluster, self.execution, self._agents, self.retention, lease_s)
+        self.on_growth: Callable[[RunId], None] | None = None
+        """Called for every run that has grown, here or elsewhere; must not wait."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -230,6 +232,8 @@ class Exchange:
 
     def _published(self, run: Run, events: list[Event]) -> None:
         self.streams.publish(run.id, events)
+        if self.on_growth is not None:
+            self.on_growth(run.id)
         if not self.membership.alone:
             self._signals.tell(run.id, run.version)
         if run.children and (run.cancel_requested or run.state is State.FAILED):
@@ -241,6 +245,8 @@ class Exchange:
         """What other replicas have done."""
         for run_id, version in runs:
             self.streams.reach(run_id, version)
+            if self.on_growth is not None:
+                self.on_growth(run_id)
             if self.execution.works_on(run_id) and version > self.commands.version(run_id):
                 self._spawn(self.execution.heard(run_id))
         for slug in agents:

@@ -7,6 +7,7 @@ from functools import partial
 
 from parley.core.agents import Agent
 from parley.core.conversations import hops_of
+from parley.core.dialogue import Round
 from parley.core.events import Canceled, Completed, Event, Failed, Rejected
 from parley.core.runs import Begin, Emit, Recover, Report, Run, State
 from parley.core.turns import Final, Scribe
@@ -14,7 +15,8 @@ from parley.core.views import View
 from parley.engine.attachments import Attachments
 from parley.engine.commands import Commands
 from parley.engine.outbox import Outbox
-from parley.engine.ports import Cluster, Driver, Listing, Store
+from parley.engine.ports import Cluster, Driver, Store
+from parley.engine.recall import earlier_notes, earlier_rounds
 from parley.engine.streams import read_all
 from parley.engine.turns import Turn
 from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
@@ -22,8 +24,6 @@ from parley.ids import RunId
 from parley.telemetry import tell
 
 GRACE_S = 5.0
-LOOK_BACK = 20
-"""How many runs of a conversation are looked at for what an agent noted in them."""
 
 AskFor = Callable[[Run, int, str, str, int], Awaitable[View]]
 """Who asks, its how-manieth question, whom, what, and through how many servers the matter has come."""
@@ -299,15 +299,11 @@ class Execution:
             asked += 1
             return await self._ask(run, asked, agent, text, max(map(hops_of, turn.inputs)))
 
-        turn = Turn(spec, run, events, ask, self._attachments.loaded, partial(self._earlier_notes, run))
-        return turn
+        async def recall(most: int) -> list[Round]:
+            return await earlier_rounds(self._store, run, most)
 
-    async def _earlier_notes(self, run: Run) -> dict[str, str]:
-        """Of the newest runs of the same caller: what an agent knows of one it must not tell another."""
-        listing = Listing(run.principal, run.agent, run.conversation, limit=LOOK_BACK)
-        found, _ = await self._store.list_runs(listing)
-        noted = [one.notes for one in found if one.id != run.id and one.notes]
-        return noted[0] if noted else {}
+        turn = Turn(spec, run, events, ask, self._attachments.loaded, recall, partial(earlier_notes, self._store, run))
+        return turn
 
     def _tell_ended(self, run: Run) -> None:
         tell(

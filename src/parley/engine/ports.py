@@ -1,11 +1,12 @@
 """What the engine needs from the outside, as protocols. An adapter is one module that implements one of them."""
 
-from collections.abc import AsyncGenerator, Callable
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from parley.core.agents import Agent
+from parley.core.artifacts import Parts
 from parley.core.events import GENESIS, Event
 from parley.core.runs import Run, State
 from parley.core.turns import Output
@@ -213,6 +214,8 @@ class Record(Struct, frozen=True):
 
 Place = tuple[str, str]
 """Scope and id: where a page of records goes on."""
+Moment = tuple[int, str, str]
+"""Time, scope and id: where a page of what is due goes on."""
 
 
 class Records(Protocol):
@@ -224,6 +227,10 @@ class Records(Protocol):
 
     async def add(self, record: Record) -> bool:
         """Keep it unless its kind, scope and id are taken; whether it was kept."""
+        ...
+
+    async def swap(self, old: Record, new: Record) -> bool:
+        """Keep `new` in place of `old` if that is still there as it was; whether it was. They share a place."""
         ...
 
     async def get(self, kind: str, scope: str, id_: str) -> Record | None: ...
@@ -238,11 +245,59 @@ class Records(Protocol):
         """Whether there was one."""
         ...
 
-    async def due(self, kind: str, now: int, limit: int = 100) -> "list[Record]":
-        """Those whose time has come, the longest waiting first."""
+    async def due(self, kind: str, now: int, limit: int = 100, after: Moment = (-1, "", "")) -> "list[Record]":
+        """Those whose time has come, the longest waiting first, by pages."""
         ...
 
     async def close(self) -> None: ...
+
+
+class Speech(Struct, frozen=True):
+    """One message of what a model reads."""
+
+    role: Literal["user", "agent"]
+    parts: Parts
+
+
+class Sampling(Struct, frozen=True):
+    """How a model is asked. None leaves it to the vendor."""
+
+    instructions: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+
+
+class Delta(Struct, frozen=True):
+    """The next words."""
+
+    text: str
+
+
+class Usage(Struct, frozen=True):
+    """What the answer took so far, as the vendor counts; told again when it changes."""
+
+    model: str
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class Finish(Struct, frozen=True):
+    """The model has ended its answer. An answer without it was broken off."""
+
+    reason: str
+
+
+class Llm(Protocol):
+    """A language model. Raises ModelError: words for the one who asked, details for the operator."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The media types it can be given."""
+        ...
+
+    def stream(self, messages: Sequence[Speech], sampling: Sampling) -> AsyncGenerator[Delta | Usage | Finish, None]:
+        """Answer. To close the generator is to end the vendor's request."""
+        ...
 
 
 class Driver(Protocol):

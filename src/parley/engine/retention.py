@@ -1,10 +1,13 @@
 """Forget what is old: the events of runs that ended long ago. What could be seen of them is kept, and the chain."""
 
+from collections.abc import Awaitable, Callable
+
 from parley.clock import Clock, now_ms
 from parley.core.views import View
 from parley.engine.commands import KEY_LIFE_MS
 from parley.engine.ports import Archive, Readable
 from parley.engine.streams import read_all
+from parley.ids import RunId
 from parley.telemetry import tell
 
 BATCH = 200
@@ -16,6 +19,8 @@ class Retention:
         self._archive = archive
         self._keep_ms = keep_ms
         self._clock = clock
+        self.forget_too: Callable[[RunId], Awaitable[None]] | None = None
+        """Called before a run's events are forgotten, for what is kept beside the log as long as they are."""
 
     async def tick(self) -> None:
         """One round: at most a batch, so that a long past is forgotten bit by bit."""
@@ -27,6 +32,8 @@ class Retention:
             head = await self._store.head(run.id)
             if head is None:
                 continue
+            if self.forget_too is not None:
+                await self.forget_too(run.id)
             view = View.restored(head.snapshot) if head.snapshot else View()
             view.feed(await read_all(self._store, run.id, head.floor))
             await self._archive.trim(run.id, head.run.version, view.snapshot())

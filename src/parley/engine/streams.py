@@ -18,7 +18,7 @@ MAX_BUFFERED = 1024
 class Follower:
     """One reader of one run. It may be as slow as it likes: what it cannot hold it reads again from the store."""
 
-    __slots__ = ("_batches", "_buffered", "_head", "_streams", "_waiter", "cursor", "run_id")
+    __slots__ = ("_batches", "_buffered", "_head", "_streams", "_timer", "_until", "_waiter", "cursor", "run_id")
 
     def __init__(self, streams: "Streams", run_id: RunId, after: int) -> None:
         self.run_id = run_id
@@ -27,7 +27,9 @@ class Follower:
         self._head = 0
         self._batches: deque[list[Event]] = deque()
         self._buffered = 0
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[bool] | None = None
+        self._until: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def offer(self, events: list[Event]) -> None:
         """Events that were just committed. Called by the streams, never waits."""
@@ -45,12 +47,12 @@ class Follower:
     async def next(self, timeout: float | None = None) -> list[Event]:
         """The next events, as soon as there are any; an empty list when `timeout` seconds brought none."""
         while True:
-            if events := self._buffer_next():
+            if self._batches and (events := self._buffer_next()):
                 break
             if self.cursor < self._head:
                 events = await self._read()
                 break
-            if not await self._wait(timeout):
+            if not await self._waiting(timeout):
                 return []
         self.cursor = events[-1].seq
         return events
@@ -61,6 +63,9 @@ class Follower:
                 yield event
 
     def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._streams.leave(self)
 
     def __enter__(self) -> "Follower":
@@ -90,29 +95,39 @@ class Follower:
             raise await self._streams.stale(self.run_id, self.cursor)
         return events
 
-    async def _wait(self, timeout: float | None) -> bool:
-        """Sleep until something is offered. A bare future and a timer: thousands of readers do this at once."""
+    def _waiting(self, timeout: float | None) -> "asyncio.Future[bool]":
+        """True when something is offered, False when time is up.
+
+        Thousands of readers wait at once, so a timer that runs is left running: one that rings too early is set
+        again, which is rarer than an event.
+        """
         loop = asyncio.get_running_loop()
-        waiter = self._waiter = loop.create_future()
-        timer = loop.call_later(timeout, self._expire, waiter) if timeout is not None else None
-        try:
-            await waiter
-        except TimeoutError:
-            return False
-        finally:
-            self._waiter = None
-            if timer is not None:
-                timer.cancel()
-        return True
+        if timeout is None:
+            self._until = None
+        else:
+            self._until = loop.time() + timeout
+            if self._timer is None or self._timer.when() > self._until:
+                self._set_timer(self._until)
+        self._waiter = loop.create_future()
+        return self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+            self._waiter.set_result(True)
 
-    @staticmethod
-    def _expire(waiter: "asyncio.Future[None]") -> None:
-        if not waiter.done():
-            waiter.set_exception(TimeoutError())
+    def _ring(self) -> None:
+        self._timer = None
+        if self._waiter is None or self._waiter.done() or self._until is None:
+            return
+        if asyncio.get_running_loop().time() < self._until:
+            self._set_timer(self._until)
+        else:
+            self._waiter.set_result(False)
+
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(at, self._ring)
 
 
 class _Watch:

@@ -7,6 +7,7 @@ from parley.core.access import Principal
 from parley.core.agents import Agent
 from parley.core.artifacts import Artifact, Parts, text_of
 from parley.core.conversations import Message
+from parley.core.dialogue import Round, rounds
 from parley.core.events import QUESTIONS, ArtifactAdded, Event, InputReceived, Noted, Progress
 from parley.core.runs import Run
 from parley.core.views import Said, View, view_of
@@ -14,7 +15,8 @@ from parley.ids import ConversationId, RunId
 
 Ask = Callable[[str, str], Awaitable[View]]
 Load = Callable[[Parts], Awaitable[Parts]]
-Recall = Callable[[], Awaitable[dict[str, str]]]
+Recall = Callable[[int], Awaitable[list[Round]]]
+RecallNotes = Callable[[], Awaitable[dict[str, str]]]
 
 
 class Answer:
@@ -43,8 +45,8 @@ class Turn:
     """The new input, everything before it, and a way to ask other agents."""
 
     def __init__(
-        self, agent: Agent, run: Run, events: Sequence[Event], ask: Ask, load: Load | None = None,
-        recall: Recall | None = None,
+        self, agent: Agent, run: Run, events: Sequence[Event], ask: Ask, load: Load, recall: Recall,
+        recall_notes: RecallNotes | None = None,
     ) -> None:  # fmt: skip
         self.agent = agent
         """The agent that is asked, as it is defined: `turn.agent.model`, `turn.agent.tools`."""
@@ -53,6 +55,7 @@ class Turn:
         self._ask = ask
         self._load = load
         self._recall = recall
+        self._recall_notes = recall_notes
 
     @cached_property
     def inputs(self) -> list[Message]:
@@ -118,12 +121,8 @@ class Turn:
         return found[::-1]
 
     async def earlier_notes(self) -> dict[str, str]:
-        """The notes of the newest other run of this agent in this conversation."""
-        return await self._recall() if self._recall else {}
-
-    async def load(self, parts: Parts) -> Parts:
-        """The same parts with the bytes in place that are kept beside the log."""
-        return await self._load(parts) if self._load else parts
+        """The notes of the newest other run of this agent in this conversation, of the same principal."""
+        return await self._recall_notes() if self._recall_notes else {}
 
     @property
     def message(self) -> Message:
@@ -143,6 +142,19 @@ class Turn:
     @property
     def artifacts(self) -> list[Artifact]:
         return self._view.artifacts
+
+    async def loaded(self, parts: Parts) -> Parts:
+        """The same parts with their bytes in place: large ones are kept beside the log."""
+        return await self._load(parts)
+
+    async def recall(self, most: int) -> list[Round]:
+        """The latest rounds before this turn, oldest first: of this run, and of what the same principal has asked this
+        agent before in the same conversation.
+        """
+        here = rounds(self._events)[:-1]
+        if len(here) < most:
+            here = [*await self._recall(most - len(here)), *here]
+        return here[-most:] if most else []
 
     async def ask(self, agent: str, text: str) -> Answer:
         """Ask another agent and wait. A turn that is taken up again finds the same answer and starts no second run."""

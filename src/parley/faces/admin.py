@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from starlette.datastructures import QueryParams
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -13,6 +14,7 @@ from parley.core.access import USER_SCOPES, Principal, demand
 from parley.core.access import Scope as Right
 from parley.core.agents import Agent
 from parley.engine.exchange import Exchange
+from parley.engine.hooks import Entry, Hooks
 from parley.errors import Invalid, InvalidJson, ParleyError, Unauthenticated
 from parley.faces.http import Endpoint, Headers, answer, check_text, read_body
 from parley.faces.refusals import refuse
@@ -38,10 +40,11 @@ class NewKey(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class Admin:
-    def __init__(self, exchange: Exchange, keys: ApiKeys, signing: SigningKeys) -> None:
+    def __init__(self, exchange: Exchange, keys: ApiKeys, signing: SigningKeys, hooks: Hooks) -> None:
         self._exchange = exchange
         self._keys = keys
         self._signing = signing
+        self._hooks = hooks
 
     def routes(self) -> list[Route]:
         return [
@@ -51,6 +54,8 @@ class Admin:
             _route("DELETE", "/admin/keys/{id}", self.revoke_key, "admin"),
             _route("POST", "/admin/signing/rotate", self.rotate, "admin"),
             _route("GET", "/admin/agents", self.agents, "admin"),
+            _route("GET", "/admin/push", self.push, "admin"),
+            _route("POST", "/admin/push/{task}/{id:path}/redrive", self.redrive, "admin"),
             Route("/.well-known/jwks.json", Endpoint(self.jwks), methods=["GET"]),
         ]
 
@@ -81,6 +86,17 @@ class Admin:
     async def agents(self, scope: Scope, receive: Receive) -> Reply:
         return 200, {"agents": [agent_view(agent) for agent in self._exchange.agents.values()]}
 
+    async def push(self, scope: Scope, receive: Receive) -> Reply:
+        """A page of them: `dead=true` for those that were given up, `after=TASK/ID` to go on."""
+        query = QueryParams(scope["query_string"])
+        task, _, id_ = query.get("after", "").partition("/")
+        entries, more = await self._hooks.page((task, id_), dead=query.get("dead") == "true")
+        return 200, {"push": [push_view(entry) for entry in entries], "next": "/".join(more) if more else None}
+
+    async def redrive(self, scope: Scope, receive: Receive) -> Reply:
+        place = scope["path_params"]
+        return 200, push_view(await self._hooks.redrive(place["task"], place["id"]))
+
     async def jwks(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             published = await self._signing.jwks()
@@ -96,6 +112,17 @@ def key_view(key: ApiKey) -> dict[str, object]:
         "createdAt": iso(key.created_at),
         "expiresAt": None if key.expires_at is None else iso(key.expires_at),
         "lastUsedAt": None if key.last_used_at is None else iso(key.last_used_at),
+    }  # fmt: skip
+
+
+def push_view(entry: Entry) -> dict[str, object]:
+    """How a push notification configuration fares; nothing of what it is authenticated with."""
+    due = entry.record.due
+    return {
+        "task": entry.hook.task, "id": entry.hook.id, "receiver": entry.hook.receiver, "version": entry.hook.version,
+        "state": entry.state, "delivered": entry.kept.cursor, "attempts": entry.kept.attempts,
+        "reason": entry.kept.reason, "since": iso(entry.record.at),
+        "nextAt": iso(due) if due is not None and entry.kept.attempts else None,
     }  # fmt: skip
 
 

@@ -42,10 +42,10 @@ class Shielded:
             return await self._app(scope, receive, send)
         begun = False
 
-        async def watched(message: Message) -> None:
+        def watched(message: Message) -> Awaitable[None]:
             nonlocal begun
             begun = True
-            await send(message)
+            return send(message)
 
         try:
             return await self._app(scope, receive, watched)

@@ -1,7 +1,8 @@
 """The one writer of server-sent events: raw ASGI, a comment when nothing happens, gone when the client is."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import TypeVar
 
 from starlette.types import Receive, Send
 
@@ -12,6 +13,7 @@ KEEP_ALIVE_S = 3.0
 
 WATCH_AFTER_S = 0.1
 
+T = TypeVar("T")
 Chunk = tuple[bytes, bool]
 """Whole frames, and whether they are the last."""
 
@@ -32,12 +34,19 @@ def frame(id_: int, data: bytes) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (id_, data)
 
 
-async def write(receive: Receive, send: Send, chunks: AsyncIterator[Chunk], headers: Headers | None = None) -> None:
-    """Send chunks as they come; an empty one stands for silence and becomes a comment."""
+async def write(
+    receive: Receive,
+    send: Send,
+    steps: AsyncIterator[T],
+    written: Callable[[T], Chunk],
+    headers: Headers | None = None,
+) -> None:
+    """Send steps as they come, as `written` puts them; an empty chunk stands for silence and becomes a comment."""
     await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *(headers or ())]})
     watch = _Watch(receive)
     try:
-        async for data, last in chunks:
+        async for step in steps:
+            data, last = written(step)
             body = data or (b"" if last else _COMMENT)
             await send({"type": "http.response.body", "body": body, "more_body": not last})
     except asyncio.CancelledError:
@@ -45,6 +54,11 @@ async def write(receive: Receive, send: Send, chunks: AsyncIterator[Chunk], head
             raise
     finally:
         watch.stop()
+
+
+async def end(send: Send, data: bytes) -> None:
+    """The last words of a stream that broke off."""
+    await send({"type": "http.response.body", "body": data})
 
 
 class _Watch:

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 
 import httpx2
@@ -15,7 +15,8 @@ from joserfc.jws import JWSRegistry
 from joserfc.jwt import JWTClaimsRegistry
 
 from parley.core.access import ALL_SCOPES, USER_SCOPES, Principal, Scope
-from parley.errors import IssuerUnavailable, Unauthenticated
+from parley.errors import IssuerUnavailable, OutboundRefused, Unauthenticated
+from parley.security.netguard import Guard, Outbound, own_places
 from parley.security.recent import Recent
 from parley.telemetry import tell
 
@@ -34,7 +35,7 @@ MAX_TOKEN = 16 * 1024
 KEEP_TOKEN_S = 60.0
 
 _FETCH_TROUBLE = (
-    OSError, ValueError, TypeError, KeyError, AttributeError, JoseError, httpx2.HTTPError, httpx2.InvalidURL,
+    OSError, ValueError, TypeError, KeyError, AttributeError, JoseError, httpx2.HTTPError, OutboundRefused,
 )  # fmt: skip
 """Whatever an issuer may answer instead of keys."""
 
@@ -111,10 +112,14 @@ class Tokens:
         audience: str,
         jwks_url: str | None = None,
         *,
+        allow: Iterable[str] = (),
         fetch: Fetch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._keys = IssuerKeys(issuer, jwks_url, fetch or fetch_capped, clock)
+        if fetch is None:
+            # Whoever configures an issuer means it, wherever it is.
+            fetch = fetcher(Outbound(Guard([*allow, *own_places(issuer, jwks_url)])))
+        self._keys = IssuerKeys(issuer, jwks_url, fetch, clock)
         self._registry = _Registry()
         self._claims = JWTClaimsRegistry(
             leeway=LEEWAY_S,
@@ -165,21 +170,13 @@ def _scopes(claims: dict[str, Any]) -> frozenset[Scope]:
     return ours or USER_SCOPES
 
 
-async def fetch_capped(url: str) -> bytes:
+def fetcher(outbound: Outbound) -> Fetch:
     """One GET without redirects, within five seconds and one megabyte."""
-    body = b""
-    async with (
-        asyncio.timeout(TIMEOUT_S),
-        httpx2.AsyncClient(timeout=TIMEOUT_S) as http,
-        http.stream("GET", url) as reply,
-    ):
-        if reply.status_code != 200:
-            raise ValueError(f"The answer was {reply.status_code}.")
-        async for chunk in reply.aiter_bytes():
-            body += chunk
-            if len(body) > MAX_BYTES:
-                raise ValueError("The answer is too long.")
-    return body
+
+    async def fetch(url: str) -> bytes:
+        return await outbound.get(url, timeout_s=TIMEOUT_S, max_bytes=MAX_BYTES)
+
+    return fetch
 
 
 def _object(body: bytes) -> dict[str, Any]:

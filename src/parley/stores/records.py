@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from parley.engine.ports import Place, Record
+from parley.engine.ports import Moment, Place, Record
 from parley.errors import StoreUnavailable
 from parley.stores.pool import Pool
 from parley.stores.schema import migrate_sqlite
@@ -18,6 +18,7 @@ Records = list[Record]
 
 _COLUMNS = "kind, scope, id, body, at, due"
 _START: Place = ("", "")
+_FIRST: Moment = (-1, "", "")
 
 
 class MemoryRecords:
@@ -32,6 +33,13 @@ class MemoryRecords:
     async def add(self, record: Record) -> bool:
         return self._records.setdefault((record.kind, record.scope, record.id), record) is record
 
+    async def swap(self, old: Record, new: Record) -> bool:
+        place = (old.kind, old.scope, old.id)
+        if self._records.get(place) != old:
+            return False
+        self._records[place] = new
+        return True
+
     async def get(self, kind: str, scope: str, id_: str) -> Record | None:
         return self._records.get((kind, scope, id_))
 
@@ -42,9 +50,14 @@ class MemoryRecords:
     async def delete(self, kind: str, scope: str, id_: str) -> bool:
         return self._records.pop((kind, scope, id_), None) is not None
 
-    async def due(self, kind: str, now: int, limit: int = 100) -> Records:
-        found = [one for one in self._records.values() if one.kind == kind and one.due is not None and one.due <= now]
-        return sorted(found, key=lambda one: (one.due, _place(one)))[:limit]
+    async def due(self, kind: str, now: int, limit: int = 100, after: Moment = _FIRST) -> Records:
+        found = [
+            (one.due, one.scope, one.id)
+            for one in self._records.values()
+            if one.kind == kind and one.due is not None and one.due <= now
+        ]
+        chosen = sorted(moment for moment in found if moment > after)[:limit]
+        return [self._records[kind, scope, id_] for _, scope, id_ in chosen]
 
     async def close(self) -> None:
         return
@@ -70,6 +83,13 @@ class SqliteRecords:
         sql = f"INSERT INTO records ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
         return await self._write(sql, *_row(record)) == 1
 
+    async def swap(self, old: Record, new: Record) -> bool:
+        sql = (
+            "UPDATE records SET body = ?, at = ?, due = ? "
+            "WHERE kind = ? AND scope = ? AND id = ? AND body = ? AND at = ? AND due IS ?"
+        )
+        return await self._write(sql, new.body, new.at, new.due, *_row(old)) == 1
+
     async def get(self, kind: str, scope: str, id_: str) -> Record | None:
         found = await self._read("kind = ? AND scope = ? AND id = ?", kind, scope, id_)
         return found[0] if found else None
@@ -83,8 +103,9 @@ class SqliteRecords:
     async def delete(self, kind: str, scope: str, id_: str) -> bool:
         return await self._write("DELETE FROM records WHERE kind = ? AND scope = ? AND id = ?", kind, scope, id_) == 1
 
-    async def due(self, kind: str, now: int, limit: int = 100) -> Records:
-        return await self._read("kind = ? AND due <= ? ORDER BY due, scope, id LIMIT ?", kind, now, limit)
+    async def due(self, kind: str, now: int, limit: int = 100, after: Moment = _FIRST) -> Records:
+        where = "kind = ? AND due <= ? AND due >= ? AND (due, scope, id) > (?, ?, ?) ORDER BY due, scope, id LIMIT ?"
+        return await self._read(where, kind, now, after[0], *after, limit)
 
     async def close(self) -> None:
         self._closed = True
@@ -134,6 +155,13 @@ class PostgresRecords:
         sql = f"INSERT INTO records ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING RETURNING 1"
         return bool(await self._pool.fetch(sql, *_row(record)))
 
+    async def swap(self, old: Record, new: Record) -> bool:
+        sql = (
+            "UPDATE records SET body = $1, at = $2, due = $3 WHERE kind = $4 AND scope = $5 AND id = $6 "
+            "AND body = $7 AND at = $8 AND due IS NOT DISTINCT FROM $9 RETURNING 1"
+        )
+        return bool(await self._pool.fetch(sql, new.body, new.at, new.due, *_row(old)))
+
     async def get(self, kind: str, scope: str, id_: str) -> Record | None:
         found = await self._read("kind = $1 AND scope = $2 AND id = $3", kind, scope, id_)
         return found[0] if found else None
@@ -148,8 +176,9 @@ class PostgresRecords:
         sql = "DELETE FROM records WHERE kind = $1 AND scope = $2 AND id = $3 RETURNING 1"
         return bool(await self._pool.fetch(sql, kind, scope, id_))
 
-    async def due(self, kind: str, now: int, limit: int = 100) -> Records:
-        return await self._read("kind = $1 AND due <= $2 ORDER BY due, scope, id LIMIT $3", kind, now, limit)
+    async def due(self, kind: str, now: int, limit: int = 100, after: Moment = _FIRST) -> Records:
+        where = "kind = $1 AND due <= $2 AND (due, scope, id) > ($3, $4, $5) ORDER BY due, scope, id LIMIT $6"
+        return await self._read(where, kind, now, *after, limit)
 
     async def close(self) -> None:
         return

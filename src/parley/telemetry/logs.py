@@ -11,12 +11,13 @@ from parley.telemetry import Detach, attach
 _WARNINGS = frozenset(
     {
         "agent.raised", "agents.refused", "agents.unwatched", "append.deadlock", "append.failed", "auth.none",
-        "dispatch.failed", "http.crashed", "issuer.unavailable", "key.use_not_noted", "loop.broken", "loop.failed",
-        "push.broken", "push.refused", "replica.buried", "replica.died", "secrets.readable_by_others", "signals.lost",
-        "signing.key_unreadable", "stream.broken", "turn.broken", "turn.stuck",
+        "command.failed", "dispatch.failed", "http.crashed", "issuer.unavailable", "key.use_not_noted", "loop.broken",
+        "loop.failed", "model.failed", "push.broken", "push.dead", "push.refused", "push.unreadable", "replica.buried",
+        "replica.died", "secrets.readable_by_others", "signals.lost", "signing.key_unreadable", "stream.broken",
+        "turn.broken", "turn.stuck",
     }
 )  # fmt: skip
-_QUIET = frozenset({"turn.not_needed", "turn.ended", "append.conflict", "auth.refused"})
+_QUIET = frozenset({"turn.not_needed", "turn.ended", "append.conflict", "auth.refused", "push.delivered"})
 
 
 def configure(format_: Literal["console", "json"], level: str) -> Detach:

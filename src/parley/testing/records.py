@@ -77,3 +77,36 @@ class RecordsContract:
         assert [one.id for one in await records.due("thing", 20)] == ["b", "c"]
         assert [one.id for one in await records.due("thing", 100, 2)] == ["b", "c"]
         assert await records.due("thing", 9) == []
+
+    async def test_what_is_due_goes_on_from_a_moment(self, records: Records) -> None:
+        await _filled(records, *(record(id_, scope, due=10) for scope in "ab" for id_ in "xy"), record("z", due=11))
+        places: list[tuple[str, str]] = []
+        after = (-1, "", "")
+        while page := await records.due("thing", 20, 2, after):
+            assert len(page) <= 2
+            places += [(one.scope, one.id) for one in page]
+            after = (page[-1].due or 0, page[-1].scope, page[-1].id)
+        assert places == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y"), ("a", "z")]
+
+    async def test_only_what_is_still_as_it_was_is_swapped(self, records: Records) -> None:
+        old, new = record("x", due=5, body=b"old"), Record("thing", "a", "x", b"new", 2, None)
+        assert not await records.swap(old, new)
+        await records.put(old)
+        for other in (record("x", due=5, body=b"other"), record("x", due=6, body=b"old"), record("x", body=b"old")):
+            assert not await records.swap(other, new)
+        assert await records.swap(old, new)
+        assert not await records.swap(old, new)
+        assert await records.get("thing", "a", "x") == new
+        assert await records.swap(new, old)
+        assert await records.due("thing", 5) == [old]
+
+    async def test_a_swap_cannot_bring_back_what_was_deleted(self, records: Records) -> None:
+        await records.put(record("x"))
+        await records.delete("thing", "a", "x")
+        assert not await records.swap(record("x"), record("x", body=b"new"))
+        assert await records.list("thing") == []
+
+    async def test_of_rivals_who_swap_exactly_one_wins(self, records: Records) -> None:
+        await records.put(record("x"))
+        rivals = [record("x", body=b"%d" % number) for number in range(8)]
+        assert sum(await asyncio.gather(*(records.swap(record("x"), one) for one in rivals))) == 1

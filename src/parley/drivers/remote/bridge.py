@@ -5,7 +5,7 @@ On their way back, events of a stream give away their numbers, which the SDK doe
 
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextvars import ContextVar
 from typing import Any, cast
 
@@ -13,6 +13,8 @@ import httpcore2
 import httpx
 import httpx2
 import msgspec
+
+from parley.drivers.remote.outside import Outside
 
 MAX_BYTES = 64 * 1024 * 1024
 """The largest reply, and the largest event of a stream."""
@@ -53,8 +55,9 @@ def _whole(value: Any) -> Any:
 
 
 class Bridge(httpx.AsyncBaseTransport):
-    def __init__(self, transport: Callable[[], httpx2.AsyncBaseTransport]) -> None:
-        self._transport = transport
+    def __init__(self, outside: Outside, named: str) -> None:
+        self._outside = outside
+        self._named = httpx.URL(named)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         asked = httpx2.Request(
@@ -63,13 +66,18 @@ class Bridge(httpx.AsyncBaseTransport):
             content=_tidied(await request.aread()),
             extensions={"timeout": request.extensions.get("timeout", {})},
         )  # fmt: skip
+        transport = self._outside.transport(named=_place(request.url) == _place(self._named))
         try:
-            reply = await self._transport().handle_async_request(asked)
+            reply = await transport.handle_async_request(asked)
         except BROKEN as error:
             raise _translated(error) from error
         return httpx.Response(
             reply.status_code, headers=reply.headers.raw, stream=_Body(reply, NUMBERS.get()), request=request
         )
+
+
+def _place(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
 
 
 class _Body(httpx.AsyncByteStream):

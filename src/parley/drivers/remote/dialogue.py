@@ -94,7 +94,7 @@ class Dialogue:
 
     async def _input(self, place: int, message: Message) -> AsyncGenerator[Output, None]:
         """From one input to the end of what the remote makes of it."""
-        self._message = replace(message, parts=await self._turn.load(message.parts))
+        self._message = replace(message, parts=await self._turn.loaded(message.parts))
         if self._context is None:
             self._context = (await self._turn.earlier_notes()).get("context") or None
         patience = _Patience(START_S if self._task is None else self._options.patience_s)

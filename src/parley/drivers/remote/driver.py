@@ -102,7 +102,7 @@ class RemoteDriver:
         """Fetch the card, or make sure that it still holds. One that cannot be had now is no reason to forget it."""
         from parley.drivers.remote.sdk import Peer, fetch_card, open_http
 
-        http = open_http(self._outside, self._options.timeout_s)
+        http = open_http(self._outside, self._options)
         try:
             card = await fetch_card(self._options, http, self._card)
         except Lost:

@@ -25,19 +25,27 @@ def _tls() -> ssl.SSLContext:
 
 
 class Outside:
-    """Connections of the running loop. `open_transport` is where a guard over outbound calls belongs."""
+    """Connections of the running loop: to what a definition names, and, guarded, to where a card leads."""
 
-    def __init__(self, open_transport: OpenTransport = plain_transport) -> None:
+    def __init__(
+        self, open_transport: OpenTransport = plain_transport, open_guarded: OpenTransport | None = None
+    ) -> None:  # fmt: skip
         self.open_transport = open_transport
+        self.open_guarded = open_guarded
+        """How to reach what nobody here has named."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._transport: httpx2.AsyncBaseTransport | None = None
+        self._opened: dict[bool, httpx2.AsyncBaseTransport] = {}
         self._users = 0
 
-    def transport(self) -> httpx2.AsyncBaseTransport:
+    def transport(self, *, named: bool = True) -> httpx2.AsyncBaseTransport:
         loop = asyncio.get_running_loop()
-        if self._transport is None or self._loop is not loop:
-            self._transport, self._loop = self.open_transport(), loop
-        return self._transport
+        if self._loop is not loop:
+            self._opened, self._loop = {}, loop
+        guarded = not named and self.open_guarded is not None
+        if guarded not in self._opened:
+            opens = self.open_guarded if guarded and self.open_guarded else self.open_transport
+            self._opened[guarded] = opens()
+        return self._opened[guarded]
 
     @asynccontextmanager
     async def kept(self) -> AsyncGenerator[None, None]:
@@ -47,9 +55,10 @@ class Outside:
             yield
         finally:
             self._users -= 1
-            if self._users == 0 and self._transport is not None:
-                transport, self._transport = self._transport, None
-                await transport.aclose()
+            if self._users == 0:
+                opened, self._opened = self._opened, {}
+                for transport in opened.values():
+                    await transport.aclose()
 
 
 OUTSIDE = Outside()

@@ -130,10 +130,10 @@ class Peer:
             raise _translated(error) from error
 
 
-def open_http(outside: Outside, timeout_s: float) -> httpx.AsyncClient:
-    timeout = httpx.Timeout(timeout_s, connect=CONNECT_S)
+def open_http(outside: Outside, options: RemoteOptions) -> httpx.AsyncClient:
+    timeout = httpx.Timeout(options.timeout_s, connect=CONNECT_S)
     headers = {"Accept-Encoding": "identity"}
-    return httpx.AsyncClient(transport=Bridge(outside.transport), timeout=timeout, headers=headers, trust_env=False)
+    return httpx.AsyncClient(transport=Bridge(outside, options.url), timeout=timeout, headers=headers, trust_env=False)
 
 
 async def fetch_card(options: RemoteOptions, http: httpx.AsyncClient, before: Card | None = None) -> Card:
@@ -180,7 +180,8 @@ def _offered(options: RemoteOptions, card: pb.AgentCard) -> pb.AgentCard:
     for one in card.supported_interfaces:
         if options.version and not f"{one.protocol_version}.".startswith(f"{options.version}."):
             continue
-        if options.token_from and not _is_same_place(options.url, one.url):
+        # A guard looks after HTTP only, so gRPC leads nowhere but to the host that the definition names.
+        if (options.token_from or one.protocol_binding == "GRPC") and not _is_same_place(options.url, one.url):
             continue
         offered.supported_interfaces.append(one)
     return offered

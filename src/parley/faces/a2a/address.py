@@ -1,5 +1,7 @@
 """Which agent a path belongs to, and which binding: found by hand, because no path is asked as often as these."""
 
+from collections.abc import Awaitable
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley.engine.exchange import Exchange
@@ -21,23 +23,25 @@ class Addresses:
         self._discovery = discovery
         self._others = others
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Hands the request on and is gone: a layer that waited for the answer would be one more to wake for each
+        event of each stream."""
         path: str = scope["path"] if scope["type"] == "http" else ""
         if path.startswith(_PREFIX):
             slug, _, rest = path[len(_PREFIX) :].partition("/")
         else:
             slug, rest = self._at_root(path)
         if slug == "" or rest is None:
-            return await self._others(scope, receive, send)
+            return self._others(scope, receive, send)
         method: str = scope["method"]
         if slug is None and not rest and method != "POST":
-            return await self._others(scope, receive, send)
+            return self._others(scope, receive, send)
         scope = {**scope, "path_params": {"slug": slug, "rest": rest}}
         if not rest and method == "POST":
-            return await self._rpc(scope, receive, send)
+            return self._rpc(scope, receive, send)
         if f"/{rest}" in CARD_PATHS and method in ("GET", "HEAD"):
-            return await self._discovery.card(scope, receive, send)
-        return await self._rest(scope, receive, send)
+            return self._discovery.card(scope, receive, send)
+        return self._rest(scope, receive, send)
 
     def _at_root(self, path: str) -> tuple[str | None, str | None]:
         """The agent that a path without the prefix names, if any, and what is asked of it; None: not our path."""

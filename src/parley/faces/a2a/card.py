@@ -130,11 +130,8 @@ def _with_old_fields(found: Json, agent: Agent, url: str, schemes: dict[str, tup
     old: Json = {
         "url": url,
         "preferredTransport": "JSONRPC",
-        "additionalInterfaces": [
-            {"url": one["url"], "transport": one["protocolBinding"]}
-            for one in found["supportedInterfaces"]
-            if one["protocolVersion"] == "0.3"
-        ],
+        # Without gRPC: 0.3 wants a web address here, which a gRPC client could not use.
+        "additionalInterfaces": [{"url": url, "transport": binding} for binding in BINDINGS],
         "protocolVersion": "0.3.0",
         # 0.3 promises one only to clients with credentials, and where nobody is asked for any there are none.
         "supportsAuthenticatedExtendedCard": agent.extended is not None and bool(schemes),

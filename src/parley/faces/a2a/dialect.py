@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 
-from parley.engine.push import Hook
+from parley.engine.hooks import Hook
 from parley.errors import Invalid
 from parley.faces.a2a.protojson import camel
 from parley.faces.a2a.words import Ask, HookRef, Page, Query, ReplyShown, Shown, TaskShown

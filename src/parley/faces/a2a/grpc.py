@@ -93,7 +93,7 @@ class _Caller:
             await _abort(context, error)
             return
         try:
-            async for step in opened:
+            async for step in opened.steps:
                 for index, frame in enumerate(step.frames, 1):
                     shown = dialect.frame(frame.shown, step.last and index == len(step.frames))
                     if shown is not None:

@@ -23,6 +23,7 @@ from parley.faces.a2a.streaming import Stream
 from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v1 import V1
 from parley.faces.http import MAX_BODY, answer, check_text, is_json, read_body
+from parley.faces.patience import Patience
 from parley.faces.sse import EVENTS
 
 Id = str | int | float | None
@@ -70,6 +71,8 @@ METHODS: dict[str, tuple[Dialect, Operation]] = {
     "tasks/pushNotificationConfig/delete": (_OLD, "delete_hook"),
     "agent/getAuthenticatedExtendedCard": (_OLD, "card"),
 }
+_LONG: frozenset[Operation] = frozenset(("send", "cancel"))
+"""What may wait for an agent."""
 _MODERN = {operation: name for name, (dialect, operation) in METHODS.items() if dialect is _NEW}
 
 
@@ -79,6 +82,8 @@ class _Asked(Struct):
     id: Id = None
     dialect: Dialect = _NEW
     streaming: bool = False
+    patience: Patience | None = None
+    """Kept while the agent works, for a client that gives up on silence."""
 
 
 class JsonRpc:
@@ -90,7 +95,7 @@ class JsonRpc:
         asked = _Asked()
         status = 200
         try:
-            result = await self._perform(asked, scope, receive)
+            result = await self._perform(asked, scope, receive, send)
             if isinstance(result, Stream):
                 wrap = (b'{"jsonrpc":"2.0","id":%b,"result":' % encode(asked.id), b"}")
                 failed = partial(_failure, asked.id)
@@ -103,9 +108,15 @@ class JsonRpc:
                 return await answer(send, 200, b"data: %b\n\n" % reply, media=EVENTS)
             unread = isinstance(error, PayloadTooLarge) and asked.id is None
             status = 413 if unread else _STATUSES.get(error.code, 200)
+        except BaseException:
+            if asked.patience is not None:
+                asked.patience.stop()
+            raise
+        if asked.patience is not None:
+            return await asked.patience.answer(status, reply)
         return await answer(send, status, reply)
 
-    async def _perform(self, asked: _Asked, scope: Scope, receive: Receive) -> object:
+    async def _perform(self, asked: _Asked, scope: Scope, receive: Receive, send: Send) -> object:
         body = await read_body(receive, self._max_body)
         if not is_json(scope):
             raise ContentNotSupported("A JSON-RPC request is application/json.")
@@ -117,8 +128,11 @@ class JsonRpc:
         params = _params(asked.dialect, operation, request)
         if request.id is UNSET:
             raise InvalidRequest("A request needs an `id`: A2A has no notifications.")
-        perform_or_open = open_stream if asked.streaming else perform
-        return await perform_or_open(self._operations, asked.dialect, operation, call, params)
+        if asked.streaming:
+            return await open_stream(self._operations, asked.dialect, operation, call, params)
+        if operation in _LONG:
+            asked.patience = Patience(send)
+        return await perform(self._operations, asked.dialect, operation, call, params)
 
 
 def _parse(body: bytes, asked: _Asked) -> Request:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from parley.core.access import demand, may_use
 from parley.core.agents import Agent
@@ -15,8 +14,9 @@ from parley.core.runs import Run, evolve
 from parley.core.views import View, view_of
 from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange, Send
+from parley.engine.hooks import Hook
 from parley.engine.ports import Listing
-from parley.engine.push import Hook, Push, check_hook
+from parley.engine.push import Push
 from parley.errors import (
     AgentNotFound,
     ContentNotSupported,
@@ -143,11 +143,11 @@ class Operations:
 
     async def get_hook(self, call: Call, ref: HookRef) -> Hook:
         run = await self._pushable(call, ref.task)
-        return await self._push.get(run.id, ref.id)
+        return await self._push.hooks.get(run.id, ref.id)
 
     async def list_hooks(self, call: Call, ref: HookRef, page_size: int | None, token: str) -> tuple[list[Hook], str]:
         run = await self._pushable(call, ref.task)
-        hooks = await self._push.list(run.id, token, (page_size or 100) + 1)
+        hooks = await self._push.hooks.list(run.id, token, (page_size or 100) + 1)
         size = page_size or 100
         return hooks[:size], hooks[size - 1].id if len(hooks) > size else ""
 
@@ -178,7 +178,7 @@ class Operations:
         if ask.hook is not None:
             if not agent.push:
                 raise PushNotSupported("This agent sends no push notifications.")
-            check_hook(ask.hook)
+            self._push.check(ask.hook)
         return agent
 
     async def _visible(self, call: Call, task: str) -> Run:
@@ -199,10 +199,10 @@ class Operations:
 
     def _attach(self, outcome: Outcome, ask: Ask) -> "asyncio.Task[Hook] | None":
         """Begun, not awaited: who follows what happens after a command must not wait for anything else first."""
-        if ask.hook is None or outcome.replayed:
+        if ask.hook is None:
             return None
-        hook = replace(ask.hook, task=outcome.run.id)
-        return asyncio.get_running_loop().create_task(self._push.add(outcome.run, hook))
+        attaching = self._push.attach(outcome.run, ask.hook, _accepted_at(outcome), replayed=outcome.replayed)
+        return asyncio.get_running_loop().create_task(attaching)
 
     async def _resumed(self, send: Send, cursor: int) -> Stream:
         if send.key is None:
@@ -224,6 +224,12 @@ class Operations:
 
 def _send(call: Call, agent: Agent, ask: Ask) -> Send:
     return Send(agent.slug, call.principal, ask.message, ask.task, ask.context, call.key)
+
+
+def _accepted_at(outcome: Outcome) -> int:
+    """Where the message of a send stands in the log; for one that was sent before, where a task's first one stands:
+    who is told too much loses nothing."""
+    return next((event.seq for event in outcome.events if event.type == "input"), 2)
 
 
 def _check_streaming(agent: Agent | None) -> None:

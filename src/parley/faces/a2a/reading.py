@@ -1,9 +1,12 @@
 """Rules that every version of A2A shares when a wire is read, and what a stream shows of an event."""
 
 from datetime import UTC, datetime
+from typing import Protocol
 
 from msgspec import UNSET, Raw, UnsetType
 
+from parley.core.artifacts import Parts
+from parley.core.conversations import Message
 from parley.core.events import (
     AuthRequired,
     Canceled,
@@ -47,15 +50,32 @@ def status_of(event: Event) -> Status | None:
     return Status(state, event.at, spoken(event, payload))
 
 
-def check_role(role: str, *users: str) -> None:
-    if role not in users:
+class MessageWire(Protocol):
+    """What a message has in every version; its parts differ."""
+
+    @property
+    def message_id(self) -> str: ...
+
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def metadata(self) -> Raw | UnsetType: ...
+
+    @property
+    def extensions(self) -> tuple[str, ...] | None: ...
+
+
+def message(
+    wire: MessageWire, parts: Parts, *users: str, references: tuple[str, ...] | None = None
+) -> Message:  # fmt: skip
+    """A client's message; `users` are the names of its role."""
+    if wire.role not in users:
         raise Invalid(f"A client's message has the role {users[0]}.", field="message.role")
-
-
-def message_id(given: str) -> str:
-    if not 1 <= len(given) <= MAX_MESSAGE_ID or not given.isprintable():
+    if not 1 <= len(wire.message_id) <= MAX_MESSAGE_ID or not wire.message_id.isprintable():
         raise Invalid(f"messageId has 1 to {MAX_MESSAGE_ID} printable characters.", field="message.messageId")
-    return given
+    about = metadata(wire.metadata, "message.metadata")
+    return Message(wire.message_id, parts, about, wire.extensions or (), references or ())
 
 
 def metadata(value: Raw | UnsetType, field: str) -> Raw | UnsetType:

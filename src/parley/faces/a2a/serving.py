@@ -1,7 +1,7 @@
 """What the JSON bindings share: an operation asked for in some dialect, and its answer in the same."""
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec import Raw
@@ -14,7 +14,7 @@ from parley.faces import sse
 from parley.faces.a2a import reading
 from parley.faces.a2a.dialect import Dialect, Operation, encode
 from parley.faces.a2a.operations import Operations
-from parley.faces.a2a.streaming import Stream
+from parley.faces.a2a.streaming import Step, Stream
 from parley.faces.a2a.v1 import HookListIn
 from parley.faces.a2a.words import Call
 from parley.faces.http import asked_version, header
@@ -97,27 +97,36 @@ async def write_stream(
     """Each frame between the two halves of `wrap`. An error in mid-stream is the last frame; it has no id,
     and is an event of its own, by which clients over HTTP know it."""
     try:
-        async with aclosing(_written(stream, dialect, wrap, failed)) as written:
-            await sse.write(receive, send, written)
+        await sse.write(receive, send, stream.steps, partial(_written, dialect, wrap))
+    except ParleyError as error:
+        tell("stream.broken", code=error.code)
+        await sse.end(send, b"event: error\ndata: %b\n\n" % failed(error))
     finally:
         await stream.close()
 
 
-async def _written(
-    stream: Stream, dialect: Dialect, wrap: tuple[bytes, bytes], failed: Callable[[ParleyError], bytes]
-) -> AsyncGenerator[sse.Chunk, None]:
+_latest: dict[Dialect, tuple[Step, list[tuple[int, bytes]]]] = {}
+"""The step that each dialect wrote last: everybody who follows a run is shown the same one at the same moment."""
+
+
+def _written(dialect: Dialect, wrap: tuple[bytes, bytes], step: Step) -> sse.Chunk:
+    latest = _latest.get(dialect)
+    if latest is None or latest[0] is not step:
+        latest = _latest[dialect] = step, _encoded(dialect, step)
     before, behind = wrap
-    try:
-        async for step in stream:
-            chunks: list[bytes] = []
-            for index, frame in enumerate(step.frames, 1):
-                content = dialect.frame(frame.shown, step.last and index == len(step.frames))
-                if content is not None:
-                    chunks.append(sse.frame(frame.seq, before + encode(content) + behind))
-            yield b"".join(chunks), step.last
-    except ParleyError as error:
-        tell("stream.broken", code=error.code)
-        yield b"event: error\ndata: %b\n\n" % failed(error), True
+    data = b""
+    for seq, content in latest[1]:
+        data += sse.frame(seq, before + content + behind)
+    return data, step.last
+
+
+def _encoded(dialect: Dialect, step: Step) -> list[tuple[int, bytes]]:
+    contents: list[tuple[int, bytes]] = []
+    for frame in step.frames:
+        content = dialect.frame(frame.shown, step.last and frame is step.frames[-1])
+        if content is not None:
+            contents.append((frame.seq, encode(content)))
+    return contents
 
 
 def _page(params: Any) -> tuple[int | None, str]:

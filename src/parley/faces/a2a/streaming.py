@@ -35,18 +35,18 @@ class Step(Struct, frozen=True):
     last: bool = False
 
 
+_SILENCE = Step([])
+
+
 class Stream:
     """A stream that has been opened. Close it whatever happens: somebody is being kept up to date for it."""
 
     def __init__(self, steps: AsyncGenerator[Step, None], follower: Follower | None = None) -> None:
-        self._steps = steps
+        self.steps = steps
         self._follower = follower
 
-    def __aiter__(self) -> AsyncGenerator[Step, None]:
-        return self._steps
-
     async def close(self) -> None:
-        await self._steps.aclose()
+        await self.steps.aclose()
         if self._follower is not None:
             self._follower.close()
 
@@ -57,6 +57,8 @@ class Streaming:
     def __init__(self, exchange: Exchange, showing: Showing) -> None:
         self._exchange = exchange
         self._showing = showing
+        self._latest: tuple[Sequence[Event], frozenset[str], Step] = ((), ENDINGS, _SILENCE)
+        """What was made last: everybody who follows a run is offered the same list of events at the same moment."""
 
     async def after(self, run: Run, cursor: int, *, until_settled: bool) -> Stream:
         """Only what came after the cursor; from the task as it is when that is no longer kept."""
@@ -99,7 +101,7 @@ class Streaming:
             more = await follower.next(KEEP_ALIVE_S)
             events += more
             if not more:
-                yield Step([])
+                yield _SILENCE
         first = next(event for event in events if event.type not in _PRELUDE)
         if isinstance(first.payload, Replied):
             view.feed(events)
@@ -121,25 +123,31 @@ class Streaming:
     ) -> AsyncGenerator[Step, None]:
         """From the follower's cursor on. Before that, if given: the task as in `view`, and `rest`, which leads up to
         the cursor. `run` is the state where the stream begins."""
-        frames = [Frame(run.version, await self._showing.task(view, None))] if view else list[Frame]()
+        first = [Frame(run.version, await self._showing.task(view, None))] if view else list[Frame]()
         if not rest and follower.cursor >= run.version and (run.settled if until_settled else run.ended):
-            yield Step(frames, last=True)
+            yield Step(first, last=True)
             return
         last_words = _LAST_WORDS if until_settled else ENDINGS
-        events = rest
-        while True:
-            last = False
-            for event in events:
-                loaded = await self._exchange.attachments.loaded_event(event)
-                frames.append(Frame(event.seq, UpdateShown(run, loaded)))
-                if event.type in last_words:
-                    last = True
-                    break
-            if frames or last:
-                yield Step(frames, last)
-            if last:
-                return
-            frames = []
+        step = await self._made(run, rest, last_words)
+        if first or step.frames:
+            step = Step(first + step.frames, step.last)
+            yield step
+        while not step.last:
             events = await follower.next(KEEP_ALIVE_S)
             if not events:
-                yield Step([])
+                step = _SILENCE
+            elif self._latest[0] is events and self._latest[1] is last_words:
+                step = self._latest[2]
+            else:
+                step = await self._made(run, events, last_words)
+                self._latest = events, last_words, step
+            yield step
+
+    async def _made(self, run: Run, events: Sequence[Event], last_words: frozenset[str]) -> Step:
+        frames: list[Frame] = []
+        for event in events:
+            loaded = await self._exchange.attachments.loaded_event(event)
+            frames.append(Frame(event.seq, UpdateShown(run, loaded)))
+            if event.type in last_words:
+                return Step(frames, last=True)
+        return Step(frames)

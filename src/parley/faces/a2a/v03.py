@@ -7,11 +7,10 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from parley.clock import iso
 from parley.core.artifacts import Artifact, Part
-from parley.core.conversations import Message
 from parley.core.events import ArtifactAdded, Event
 from parley.core.runs import Run, State
 from parley.core.views import Said, Status
-from parley.engine.push import Hook
+from parley.engine.hooks import Hook
 from parley.errors import Invalid, Unsupported
 from parley.faces.a2a import reading
 from parley.faces.a2a.dialect import Operation
@@ -185,14 +184,8 @@ class V03:
 
     def ask(self, params: SendParams) -> Ask:
         wire, asked = params.message, params.configuration or Configuration()
-        reading.check_role(wire.role, "user", "ROLE_USER")
-        message = Message(
-            reading.message_id(wire.message_id),
-            tuple(_part_in(part, index) for index, part in enumerate(wire.parts)),
-            reading.metadata(wire.metadata, "message.metadata"),
-            wire.extensions or (),
-            wire.reference_task_ids or (),
-        )
+        parts = tuple(_part_in(part, index) for index, part in enumerate(wire.parts))
+        message = reading.message(wire, parts, "user", "ROLE_USER", references=wire.reference_task_ids)
         hook = asked.push_notification_config
         return Ask(
             message, wire.task_id or None, wire.context_id or None,

@@ -8,13 +8,10 @@ from typing import Any, ClassVar
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
-from parley.clock import iso
-from parley.core.artifacts import Artifact, Part
-from parley.core.conversations import Message
-from parley.core.events import ArtifactAdded, Event
+from parley.core.artifacts import Part, Parts
 from parley.core.runs import Run, State
-from parley.core.views import Said, Status
-from parley.engine.push import Hook
+from parley.core.views import Said
+from parley.engine.hooks import Hook
 from parley.errors import Invalid, Unsupported
 from parley.faces.a2a import reading, v1
 from parley.faces.a2a.dialect import Operation
@@ -26,14 +23,11 @@ from parley.faces.a2a.words import (
     HookRef,
     Page,
     Query,
-    ReplyShown,
-    Shown,
     TaskParams,
-    TaskShown,
 )
+from parley.faces.a2a.writing import ROLES, Out, Writing
 
 STATES: dict[State, str] = v1.STATES | {State.CANCELED: "TASK_STATE_CANCELLED"}
-_ROLES = {"user": "ROLE_USER", "agent": "ROLE_AGENT"}
 
 
 class _In(Struct, frozen=True, rename="camel", kw_only=True):
@@ -104,11 +98,7 @@ class HookRefIn(_In, frozen=True, kw_only=True):
     id: str | None = None
 
 
-class _Out(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    pass
-
-
-class MessageOut(_Out, frozen=True):
+class MessageOut(Out, frozen=True):
     message_id: str
     role: str
     content: list[PartWire]
@@ -118,63 +108,21 @@ class MessageOut(_Out, frozen=True):
     extensions: tuple[str, ...] = ()
 
 
-class StatusOut(_Out, frozen=True):
-    state: str
-    timestamp: str
-    message: MessageOut | None = None
-
-
-class ArtifactOut(_Out, frozen=True):
-    artifact_id: str
-    parts: list[PartWire]
-    name: str | None = None
-    description: str | None = None
-    metadata: Raw | UnsetType = UNSET
-
-
-class TaskOut(_Out, frozen=True):
-    id: str
-    context_id: str
-    status: StatusOut
-    artifacts: list[ArtifactOut] = []
-    history: list[MessageOut] = []
-
-
-class StatusUpdate(_Out, frozen=True):
-    task_id: str
-    context_id: str
-    status: StatusOut
-    final: bool = False
-
-
-class ArtifactUpdate(_Out, frozen=True):
-    task_id: str
-    context_id: str
-    artifact: ArtifactOut
-    append: bool = False
-    last_chunk: bool = False
-
-
-class StreamResponse(_Out, frozen=True):
-    task: TaskOut | None = None
-    message: MessageOut | None = None
-    status_update: StatusUpdate | None = None
-    artifact_update: ArtifactUpdate | None = None
-
-
-class HookOut(_Out, frozen=True):
+class HookOut(Out, frozen=True):
     name: str
     push_notification_config: HookConfig
 
 
-class HooksOut(_Out, frozen=True):
+class HooksOut(Out, frozen=True):
     configs: list[HookOut] | UnsetType = UNSET
     next_page_token: str = ""
 
 
-class V03Rest:
+class V03Rest(Writing):
     """`twice`: bytes are base64 of base64, as the Python clients write and read them."""
 
+    states: ClassVar[dict[State, str]] = STATES
+    says_final: ClassVar[bool] = True
     version: ClassVar[str] = "0.3"
     params: ClassVar[dict[Operation, type[Any]]] = {
         "send": SendParams, "stream": SendParams, "get": TaskParams, "cancel": CancelParams, "subscribe": TaskParams,
@@ -189,13 +137,8 @@ class V03Rest:
         wire, asked = params.message or params.request, params.configuration
         if wire is None:
             raise Invalid("The request needs a message.", field="message")
-        reading.check_role(wire.role, "ROLE_USER")
-        message = Message(
-            reading.message_id(wire.message_id),
-            tuple(self._part_in(part, index) for index, part in enumerate(wire.content)),
-            reading.metadata(wire.metadata, "message.metadata"),
-            wire.extensions or (),
-        )
+        parts = tuple(self._part_in(part, index) for index, part in enumerate(wire.content))
+        message = reading.message(wire, parts, "ROLE_USER")
         task, context = wire.task_id or None, wire.context_id or None
         if asked is None:
             return Ask(message, task, context)
@@ -219,29 +162,12 @@ class V03Rest:
     def hook_ref(self, params: HookRefIn) -> HookRef:
         return HookRef(params.task_id, params.id)
 
-    def sent(self, shown: TaskShown | ReplyShown) -> StreamResponse:
-        if isinstance(shown, TaskShown):
-            return StreamResponse(task=self.task(shown))
-        said = shown.said
-        reply = MessageOut(
-            said.id, _ROLES[said.role], self._parts_out(said.parts), shown.run.conversation, metadata=said.metadata
-        )
-        return StreamResponse(message=reply)
+    def message_out(self, run: Run, said: Said, task: str | None) -> MessageOut:
+        parts = self.parts_out(said.parts)
+        return MessageOut(said.id, ROLES[said.role], parts, run.conversation, task, said.metadata, said.extensions)
 
-    def task(self, shown: TaskShown) -> TaskOut:
-        run = shown.run
-        return TaskOut(
-            run.id,
-            run.conversation,
-            self._status_out(run, shown.status),
-            [self._artifact_out(artifact) for artifact in shown.artifacts],
-            [self._said_out(run, said) for said in shown.history],
-        )
-
-    def frame(self, shown: Shown, last: bool) -> StreamResponse | None:
-        if isinstance(shown, TaskShown | ReplyShown):
-            return self.sent(shown)
-        return self._update_out(shown.run, shown.event, last)
+    def parts_out(self, parts: Parts) -> list[PartWire]:
+        return [self._part_out(part) for part in parts]
 
     def page(self, page: Page) -> object:
         raise Unsupported("A2A 0.3 does not list tasks.")
@@ -270,9 +196,6 @@ class V03Rest:
             metadata=metadata,
         )  # fmt: skip
 
-    def _parts_out(self, parts: tuple[Part, ...]) -> list[PartWire]:
-        return [self._part_out(part) for part in parts]
-
     def _part_out(self, part: Part) -> PartWire:
         if part.text is not None:
             return PartWire(text=part.text, metadata=part.metadata)
@@ -280,30 +203,6 @@ class V03Rest:
             return PartWire(data=Data(as_object(part.data)), metadata=part.metadata)
         raw = b64encode(part.raw) if part.raw and self._twice else part.raw
         return PartWire(file=File(part.url, raw, part.media_type, part.filename), metadata=part.metadata)
-
-    def _update_out(self, run: Run, event: Event, last: bool) -> StreamResponse | None:
-        payload = event.payload
-        if isinstance(payload, ArtifactAdded):
-            parts = self._parts_out(payload.parts)
-            artifact = ArtifactOut(payload.artifact, parts, payload.name, payload.description, payload.metadata)
-            update = ArtifactUpdate(run.id, run.conversation, artifact, payload.append, payload.last)
-            return StreamResponse(artifact_update=update)
-        status = reading.status_of(event)
-        if status is None:
-            return None
-        return StreamResponse(status_update=StatusUpdate(run.id, run.conversation, self._status_out(run, status), last))
-
-    def _status_out(self, run: Run, status: Status) -> StatusOut:
-        said = self._said_out(run, status.said) if status.said else None
-        return StatusOut(STATES[status.state], iso(status.at), said)
-
-    def _said_out(self, run: Run, said: Said) -> MessageOut:
-        parts = self._parts_out(said.parts)
-        return MessageOut(said.id, _ROLES[said.role], parts, run.conversation, run.id, said.metadata, said.extensions)
-
-    def _artifact_out(self, artifact: Artifact) -> ArtifactOut:
-        parts = self._parts_out(artifact.parts)
-        return ArtifactOut(artifact.id, parts, artifact.name, artifact.description, artifact.metadata)
 
 
 def _once(given: bytes) -> bytes:

@@ -5,13 +5,10 @@ from typing import Any, ClassVar
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
-from parley.clock import iso
-from parley.core.artifacts import Artifact, Part, Parts
-from parley.core.conversations import Message
-from parley.core.events import ArtifactAdded, Event, Rescued
+from parley.core.artifacts import Part, Parts
 from parley.core.runs import Run, State
-from parley.core.views import Said, Status
-from parley.engine.push import Hook
+from parley.core.views import Said
+from parley.engine.hooks import Hook
 from parley.errors import Invalid
 from parley.faces.a2a import reading
 from parley.faces.a2a.dialect import Operation
@@ -22,16 +19,12 @@ from parley.faces.a2a.words import (
     HookRef,
     Page,
     Query,
-    ReplyShown,
-    Shown,
     TaskParams,
-    TaskShown,
-    UpdateShown,
 )
+from parley.faces.a2a.writing import ROLES, Out, TaskOut, Writing
 
 STATES: dict[State, str] = {state: f"TASK_STATE_{state.name}" for state in State}
 _NAMED: dict[str, State | None] = {name: state for state, name in STATES.items()} | {"TASK_STATE_UNSPECIFIED": None}
-_ROLES = {"user": "ROLE_USER", "agent": "ROLE_AGENT"}
 
 
 class _In(Struct, frozen=True, rename="camel", kw_only=True):
@@ -97,11 +90,7 @@ class ListParams(_In, frozen=True, kw_only=True):
     include_artifacts: bool | None = None
 
 
-class _Out(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    pass
-
-
-class MessageOut(_Out, frozen=True):
+class MessageOut(Out, frozen=True):
     message_id: str
     role: str
     parts: Parts
@@ -110,52 +99,6 @@ class MessageOut(_Out, frozen=True):
     metadata: Raw | UnsetType = UNSET
     extensions: tuple[str, ...] = ()
     reference_task_ids: tuple[str, ...] = ()
-
-
-class StatusOut(_Out, frozen=True):
-    state: str
-    timestamp: str
-    message: MessageOut | None = None
-
-
-class ArtifactOut(_Out, frozen=True):
-    artifact_id: str
-    parts: Parts
-    name: str | None = None
-    description: str | None = None
-    metadata: Raw | UnsetType = UNSET
-
-
-class TaskOut(_Out, frozen=True):
-    id: str
-    context_id: str
-    status: StatusOut
-    artifacts: list[ArtifactOut] = []
-    history: list[MessageOut] = []
-
-
-class StatusUpdate(_Out, frozen=True):
-    task_id: str
-    context_id: str
-    status: StatusOut
-    metadata: dict[str, object] | UnsetType = UNSET
-
-
-class ArtifactUpdate(_Out, frozen=True):
-    task_id: str
-    context_id: str
-    artifact: ArtifactOut
-    append: bool = False
-    last_chunk: bool = False
-
-
-class StreamResponse(_Out, frozen=True):
-    """One of the four; also the result of SendMessage, which has the first two."""
-
-    task: TaskOut | None = None
-    message: MessageOut | None = None
-    status_update: StatusUpdate | None = None
-    artifact_update: ArtifactUpdate | None = None
 
 
 class PageOut(Struct, frozen=True, rename="camel"):
@@ -167,7 +110,7 @@ class PageOut(Struct, frozen=True, rename="camel"):
     total_size: int
 
 
-class HookOut(_Out, frozen=True):
+class HookOut(Out, frozen=True):
     task_id: str
     id: str
     url: str
@@ -175,12 +118,13 @@ class HookOut(_Out, frozen=True):
     authentication: Authentication | None = None
 
 
-class HooksOut(_Out, frozen=True):
+class HooksOut(Out, frozen=True):
     configs: list[HookOut] | UnsetType = UNSET
     next_page_token: str = ""
 
 
-class V1:
+class V1(Writing):
+    states: ClassVar[dict[State, str]] = STATES
     version: ClassVar[str] = "1.0"
     params: ClassVar[dict[Operation, type[Any]]] = {
         "send": SendParams, "stream": SendParams, "get": TaskParams, "list": ListParams, "cancel": CancelParams,
@@ -190,14 +134,8 @@ class V1:
 
     def ask(self, params: SendParams) -> Ask:
         wire, asked = params.message, params.configuration or Configuration()
-        reading.check_role(wire.role, "ROLE_USER")
-        message = Message(
-            reading.message_id(wire.message_id),
-            tuple(_part_in(part) for part in wire.parts),
-            reading.metadata(wire.metadata, "message.metadata"),
-            wire.extensions or (),
-            wire.reference_task_ids or (),
-        )
+        parts = tuple(_part_in(part) for part in wire.parts)
+        message = reading.message(wire, parts, "ROLE_USER", references=wire.reference_task_ids)
         hook = asked.task_push_notification_config
         return Ask(
             message, wire.task_id or None, wire.context_id or None,
@@ -229,27 +167,14 @@ class V1:
     def hook_ref(self, params: HookRefIn | HookListIn) -> HookRef:
         return HookRef(params.task_id, params.id if isinstance(params, HookRefIn) else None)
 
-    def sent(self, shown: TaskShown | ReplyShown) -> StreamResponse:
-        if isinstance(shown, TaskShown):
-            return StreamResponse(task=self.task(shown))
-        said = shown.said
-        reply = MessageOut(said.id, _ROLES[said.role], said.parts, shown.run.conversation, metadata=said.metadata)
-        return StreamResponse(message=reply)
+    def message_out(self, run: Run, said: Said, task: str | None) -> MessageOut:
+        return MessageOut(
+            said.id, ROLES[said.role], said.parts, run.conversation, task,
+            said.metadata, said.extensions, said.references,
+        )  # fmt: skip
 
-    def task(self, shown: TaskShown) -> TaskOut:
-        run = shown.run
-        return TaskOut(
-            run.id,
-            run.conversation,
-            _status_out(run, shown.status),
-            [_artifact_out(artifact) for artifact in shown.artifacts],
-            [_said_out(run, said) for said in shown.history],
-        )
-
-    def frame(self, shown: Shown, last: bool) -> StreamResponse | None:
-        if isinstance(shown, UpdateShown):
-            return _update_out(shown.run, shown.event)
-        return self.sent(shown)
+    def parts_out(self, parts: Parts) -> Parts:
+        return parts
 
     def page(self, page: Page) -> PageOut:
         return PageOut([self.task(shown) for shown in page.tasks], page.next, page.size, page.total)
@@ -265,34 +190,3 @@ class V1:
 def _part_in(part: Part) -> Part:
     """A client may not refer to stored bytes: `blob` is a field of the log, unknown on the wire."""
     return replace(part, blob=None) if part.blob is not None else part
-
-
-def _update_out(run: Run, event: Event) -> StreamResponse | None:
-    payload = event.payload
-    if isinstance(payload, ArtifactAdded):
-        artifact = ArtifactOut(payload.artifact, payload.parts, payload.name, payload.description, payload.metadata)
-        update = ArtifactUpdate(run.id, run.conversation, artifact, payload.append, payload.last)
-        return StreamResponse(artifact_update=update)
-    status = reading.status_of(event)
-    if status is None:
-        return None
-    metadata: dict[str, object] | UnsetType = UNSET
-    if isinstance(payload, Rescued):
-        metadata = {"rescued": payload.how, "attempt": payload.attempt}
-    return StreamResponse(status_update=StatusUpdate(run.id, run.conversation, _status_out(run, status), metadata))
-
-
-def _status_out(run: Run, status: Status) -> StatusOut:
-    said = _said_out(run, status.said) if status.said else None
-    return StatusOut(STATES[status.state], iso(status.at), said)
-
-
-def _said_out(run: Run, said: Said) -> MessageOut:
-    return MessageOut(
-        said.id, _ROLES[said.role], said.parts, run.conversation, run.id,
-        said.metadata, said.extensions, said.references,
-    )  # fmt: skip
-
-
-def _artifact_out(artifact: Artifact) -> ArtifactOut:
-    return ArtifactOut(artifact.id, artifact.parts, artifact.name, artifact.description, artifact.metadata)

@@ -1,43 +1,56 @@
-"""What a push notification looks like on the wire, and the client that posts it."""
+"""What a push notification looks like on the wire, and what its receiver's answer means."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import httpx2
 
 from parley.core.events import Event
 from parley.core.runs import Run
+from parley.engine.delivery import Verdict
 from parley.engine.exchange import Exchange
-from parley.engine.push import Hook
+from parley.engine.hooks import Hook
+from parley.errors import OutboundRefused
 from parley.faces.a2a.dialect import encode
 from parley.faces.a2a.showing import Showing
 from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v1 import V1
 from parley.faces.a2a.words import UpdateShown
-from parley.telemetry import tell
+from parley.security.netguard import Outbound
 
 TIMEOUT_S = 15.0
+MAX_REPLY = 64 * 1024
+GONE = 410
+
+Sign = Callable[[bytes, dict[str, Any]], Awaitable[tuple[str, str]]]
+"""Makes a detached signature: its protected header and itself."""
 
 
 class Webhooks:
     """Posts updates: to clients of 1.0 the update itself, to those of 0.3 the task as it is."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, outbound: Outbound, sign: Sign) -> None:
         self._exchange = exchange
+        self._outbound = outbound
+        self._sign = sign
         self._showing = Showing(exchange.attachments)
         self._new, self._old = V1(), V03()
-        self._client = httpx2.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False)
 
-    async def __call__(self, hook: Hook, run: Run, event: Event) -> bool:
+    async def __call__(self, hook: Hook, run: Run, event: Event) -> Verdict:
         body = await self._body(hook, run, event)
         if body is None:
-            return True
+            return Verdict("silent")
+        headers = {**_headers(hook, event), "x-a2a-signature": await self._signature(body, run, event)}
         try:
-            reply = await self._client.post(hook.url, content=body, headers=_headers(hook))
-        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
-            tell("push.unreachable", run=run.id, hook=hook.id, error=type(error).__name__)
-            return False
-        return reply.is_success
-
-    async def close(self) -> None:
-        await self._client.aclose()
+            reply = await self._outbound.send(
+                "POST", hook.url, headers=headers, content=body, timeout_s=TIMEOUT_S, max_bytes=MAX_REPLY
+            )
+        except OutboundRefused as error:
+            return Verdict("refused", error.code)
+        except (httpx2.HTTPError, TimeoutError) as error:
+            return Verdict("refused", type(error).__name__)
+        return _verdict(reply.status, reply.headers.get("retry-after", ""))
 
     async def _body(self, hook: Hook, run: Run, event: Event) -> bytes | None:
         loaded = await self._exchange.attachments.loaded_event(event)
@@ -49,9 +62,26 @@ class Webhooks:
         view = await self._exchange.view(run.id, upto=event.seq)
         return encode(self._old.task(await self._showing.task(view, None)))
 
+    async def _signature(self, body: bytes, run: Run, event: Event) -> str:
+        """Over exactly these bytes, with who, what and when in its header, so that no other post can borrow it."""
+        protected, signature = await self._sign(body, {"iat": int(time.time()), "task": run.id, "event": event.seq})
+        return f"{protected}..{signature}"
 
-def _headers(hook: Hook) -> dict[str, str]:
-    headers = {"content-type": "application/a2a+json" if hook.version == "1.0" else "application/json"}
+
+def _verdict(status: int, retry_after: str) -> Verdict:
+    if 200 <= status < 300:
+        return Verdict("delivered")
+    if status == GONE:
+        return Verdict("gone", f"HTTP {status}")
+    pause = float(retry_after) if retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 9 else 0.0
+    return Verdict("refused", f"HTTP {status}", pause)
+
+
+def _headers(hook: Hook, event: Event) -> dict[str, str]:
+    headers = {
+        "content-type": "application/a2a+json" if hook.version == "1.0" else "application/json",
+        "x-a2a-event-id": str(event.seq),
+    }
     if hook.token:
         headers["x-a2a-notification-token"] = hook.token
     if hook.schemes and hook.credentials:

@@ -10,7 +10,7 @@ from parley.core.conversations import Message
 from parley.core.events import Event
 from parley.core.runs import Run, State
 from parley.core.views import Said, Status
-from parley.engine.push import Hook
+from parley.engine.hooks import Hook
 
 
 class Call(Struct, frozen=True):

@@ -1,0 +1,92 @@
+"""The driver `command` in a definition: which program, and how it is spoken to."""
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from parley.core.agents import Agent
+from parley.definitions.kind import Site, blank
+from parley.drivers.command import MAX_OUTPUT, Command, CommandDriver
+from parley.drivers.programs import Program
+from parley.errors import Invalid
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MEGABYTE = 1024 * 1024
+
+
+class CommandOptions(Struct, frozen=True):
+    run: tuple[str, ...]
+    """The program and its arguments. A path is relative to the definition; a bare name is looked for on the PATH."""
+    input: Literal["text", "json"] = "text"
+    output: Literal["text", "jsonl"] = "text"
+    env: tuple[str, ...] = ()
+    cwd: str = "."
+    """Where it runs, relative to the definition."""
+    max_output_bytes: int = MAX_OUTPUT
+    memory_mb: int | None = None
+    cpu_s: int | None = None
+    grace_s: float = 2.0
+
+
+def start_command(slug: str, options: CommandOptions, site: Site) -> Agent:
+    modes = ("*/*",) if options.input == "json" else ("text/*",)
+    return replace(blank(slug, options, site), input_modes=modes)
+
+
+def build_command(agent: Agent, options: CommandOptions, site: Site) -> CommandDriver:
+    _check(options)
+    program = Program(
+        (_program(options, site.folder), *options.run[1:]), _directory(options, site.folder),
+        (options.memory_mb or 0) * _MEGABYTE, options.cpu_s or 0, options.grace_s,
+    )  # fmt: skip
+    return CommandDriver(agent, Command(program, options.input, options.output, options.env, options.max_output_bytes))
+
+
+def _check(options: CommandOptions) -> None:
+    if os.name != "posix":
+        raise Invalid("programs can be run only on Linux, macOS and the like", field="run")
+    if not options.run or not options.run[0]:
+        raise Invalid("names the program and its arguments", field="run")
+    if any("\0" in argument for argument in options.run):
+        raise Invalid("holds a character that no argument can", field="run")
+    for name in options.env:
+        if _VARIABLE.fullmatch(name) is None:
+            raise Invalid("lists the names of environment variables, not their values", field="env")
+    for name, least, most in (
+        ("max_output_bytes", 1, 1 << 40), ("memory_mb", 1, 1 << 24), ("cpu_s", 1, 1 << 24), ("grace_s", 0, 3600)
+    ):  # fmt: skip
+        value = getattr(options, name)
+        if value is not None and not least <= value <= most:
+            raise Invalid(f"is between {least} and {most:,}", field=name)
+
+
+def _program(options: CommandOptions, folder: Path) -> str:
+    name = options.run[0]
+    if "/" not in name:
+        found = shutil.which(name)
+        if found is None:
+            raise Invalid(
+                f"there is no program {name} on the PATH; write ./{name} for one beside this file", field="run"
+            )
+        return str(Path(found).absolute())
+    path = (folder / name).absolute()
+    if not path.is_file():
+        raise Invalid(f"the file {folder / name} does not exist", field="run")
+    if not os.access(path, os.X_OK):
+        raise Invalid(f"the file {folder / name} may not be executed", field="run")
+    return str(path)
+
+
+def _directory(options: CommandOptions, folder: Path) -> str:
+    try:
+        path = (folder / options.cwd).absolute()
+        if path.is_dir():
+            return str(path)
+    except ValueError:
+        pass
+    raise Invalid(f"there is no folder {folder / options.cwd}", field="cwd")

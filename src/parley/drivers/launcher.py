@@ -1,0 +1,120 @@
+"""Runs one program, and sees to it that nothing of it outlives its turn. A script of its own: it imports no Parley.
+
+    python -I -S launcher.py LIFELINE MEMORY_BYTES CPU_SECONDS PROGRAM [ARGUMENT …]
+
+LIFELINE is the reading end of a pipe. A byte in it asks the program to stop; its end, which comes also when the server
+is killed, ends the program at once. Whatever the program has started ends with it, also what has moved to another
+process group, where the system lets orphans be adopted (Linux).
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+SET_PDEATHSIG = 1
+SET_CHILD_SUBREAPER = 36
+REAP_S = 5.0
+NOT_STARTED = 127
+
+
+def main(lifeline: int, memory: int, cpu: int, program: list[str]) -> int:
+    prctl(SET_CHILD_SUBREAPER, 1)
+    waking, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, noticed)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    child = os.fork()
+    if child == 0:
+        become(program, lifeline, memory, cpu)
+    for inherited in (0, 1, 2):
+        os.close(inherited)
+    watch(child, lifeline, waking)
+    kill_group(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    end_orphans()
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def noticed(number: int, frame: object) -> None:
+    """A handler there must be, so that the signal wakes `watch`."""
+
+
+def become(program: list[str], lifeline: int, memory: int, cpu: int) -> None:
+    """Never returns."""
+    try:
+        os.setpgid(0, 0)
+        prctl(SET_PDEATHSIG, signal.SIGKILL)
+        os.close(lifeline)
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
+            signal.signal(ignored, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if memory:
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+        if cpu:
+            resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
+        os.execv(program[0], program)
+    except BaseException as error:  # noqa: BLE001 - two processes must never go on from here
+        os.write(2, f"{program[0]}: {error}\n".encode(errors="replace"))
+    finally:
+        os._exit(NOT_STARTED)
+
+
+def watch(child: int, lifeline: int, waking: int) -> None:
+    """Until the program has ended, or the server lets go of it."""
+    while True:
+        ready, _, _ = select.select([lifeline, waking], [], [])
+        if waking in ready:
+            os.read(waking, 4096)
+            if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return
+        if lifeline in ready:
+            if not os.read(lifeline, 1):
+                return
+            kill_group(child, signal.SIGTERM)
+
+
+def kill_group(child: int, how: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, how)
+    with contextlib.suppress(ProcessLookupError):
+        # It may not have made its group yet.
+        os.kill(child, how)
+
+
+def end_orphans() -> None:
+    """End what this process has adopted, and then what it adopts from those."""
+    until = time.monotonic() + REAP_S
+    while time.monotonic() < until:
+        for orphan in children():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(orphan, signal.SIGKILL)
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.005)
+        except ChildProcessError:
+            return
+
+
+def children() -> list[int]:
+    me = os.getpid()
+    try:
+        return [int(pid) for pid in Path(f"/proc/{me}/task/{me}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def prctl(option: int, value: int) -> None:
+    """Ask the system, where it knows how."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    os._exit(main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]))

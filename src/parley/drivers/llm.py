@@ -1,0 +1,130 @@
+"""A language model as an agent: it reads what was said before and the new input, and streams its answer."""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+
+from parley.core.agents import Agent
+from parley.core.artifacts import text_part
+from parley.core.conversations import Message
+from parley.core.dialogue import Round
+from parley.core.events import Rejected
+from parley.core.turns import Output, Reply, Text
+from parley.engine.ports import Delta, Finish, Llm, Sampling, Speech, Usage
+from parley.engine.turns import Turn
+from parley.errors import ContentNotSupported, ModelError, ModelInterrupted
+from parley.telemetry import tell
+
+HISTORY = 20
+ATTEMPTS = 2
+"""A stream that breaks before its first word is begun anew once."""
+
+
+class LlmDriver:
+    def __init__(self, agent: Agent, llm: Llm, sampling: Sampling, history: int = HISTORY) -> None:
+        self._agent = agent
+        self._llm = llm
+        self._sampling = sampling
+        self._history = history
+
+    @property
+    def agent(self) -> Agent:
+        return self._agent
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LlmDriver) and self._made_of == other._made_of
+
+    def __hash__(self) -> int:
+        return hash(self._agent.slug)
+
+    @property
+    def _made_of(self) -> tuple[Agent, Llm, Sampling, int]:
+        return self._agent, self._llm, self._sampling, self._history
+
+    async def run(self, turn: Turn) -> AsyncGenerator[Output, None]:
+        answer = _Answer(self._agent.model or "")
+        streamed = self._agent.replies != "message"
+        try:
+            messages = await self._messages(turn)
+            async with aclosing(self._asked(messages, answer, turn)) as pieces:
+                async for piece in pieces:
+                    if streamed:
+                        yield piece
+        except ContentNotSupported as error:
+            yield Rejected(error.code, error.message)
+            return
+        except ModelError as error:
+            tell("model.failed", run=turn.run_id, agent=self._agent.slug, code=error.code, **error.details)
+            if answer.said and streamed:
+                yield Text("", answer.about)
+            raise
+        if streamed:
+            yield Text("", answer.about)
+        if not answer.said:
+            raise ModelError(f"The model ended without an answer ({answer.reason}).")
+        if not streamed:
+            yield Reply("".join(answer.said), answer.about)
+
+    async def _asked(self, messages: list[Speech], answer: "_Answer", turn: Turn) -> AsyncGenerator[Text, None]:
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                async with aclosing(self._llm.stream(messages, self._sampling)) as outputs:
+                    async for output in outputs:
+                        for text in answer.heard(output):
+                            yield text
+                return
+            except ModelInterrupted as error:
+                if answer.said or attempt == ATTEMPTS:
+                    raise
+                tell("model.asked_again", run=turn.run_id, agent=self._agent.slug, **error.details)
+
+    async def _messages(self, turn: Turn) -> list[Speech]:
+        rounds = await turn.recall(self._history)
+        said = [speech for one in rounds if one.answer for speech in await _speeches(turn, one)]
+        new = [await _heard(turn, message) for message in turn.inputs if not _is_blank(message)]
+        if not new:
+            raise ContentNotSupported("There is nothing to answer: the message is blank.")
+        return [*said, *new]
+
+
+class _Answer:
+    """What has come of an answer so far."""
+
+    def __init__(self, model: str) -> None:
+        self.said: list[str] = []
+        self.reason = "interrupted"
+        self._usage = Usage(model)
+
+    @property
+    def about(self) -> dict[str, object]:
+        """What the log keeps of it: the model, what it took as far as the vendor told, and why it ended."""
+        return {**self._maker, "finish": self.reason}
+
+    @property
+    def _maker(self) -> dict[str, object]:
+        usage = self._usage
+        counted = {"inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens}
+        return {"model": usage.model, "usage": counted}
+
+    def heard(self, output: Delta | Usage | Finish) -> Iterator[Text]:
+        match output:
+            case Delta(text):
+                # The first piece names the model: also an answer that is canceled says who gave it.
+                yield Text(text, None if self.said else self._maker)
+                self.said.append(text)
+            case Usage():
+                self._usage = output
+            case Finish(reason):
+                self.reason = reason
+
+
+def _is_blank(message: Message) -> bool:
+    return all(part.text is not None and not part.text.strip() for part in message.parts)
+
+
+async def _heard(turn: Turn, message: Message) -> Speech:
+    return Speech("user", await turn.loaded(message.parts))
+
+
+async def _speeches(turn: Turn, one: Round) -> list[Speech]:
+    asked = [await _heard(turn, message) for message in one.asked]
+    return [*asked, Speech("agent", (text_part(one.answer),))]

@@ -1,0 +1,115 @@
+"""A program under way: what goes in, what comes out, and its end, which takes everything it started with it."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+LAUNCHER = Path(__file__).with_name("launcher.py")
+CHUNK = 64 * 1024
+KEPT_STDERR = 4096
+
+
+class Program(Struct, frozen=True):
+    """What is run, where, and within which limits; 0 is without limit."""
+
+    run: tuple[str, ...]
+    """The program's absolute path, and its arguments."""
+    cwd: str
+    memory_bytes: int = 0
+    cpu_s: int = 0
+    grace_s: float = 2.0
+    """How long it may take to stop when it is asked to."""
+
+
+class Running:
+    def __init__(self, process: asyncio.subprocess.Process, lifeline: int, given: bytes) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._process = process
+        self._lifeline = lifeline
+        self._stdout = process.stdout
+        self._stderr = b""
+        loop = asyncio.get_running_loop()
+        self._feeding = loop.create_task(_feed(process.stdin, given))
+        self._listening = loop.create_task(self._listen(process.stderr))
+
+    @property
+    def stderr(self) -> str:
+        """The last of what it said to its operator."""
+        return self._stderr.decode(errors="replace")
+
+    async def read(self) -> bytes:
+        """The next of what it said, as soon as there is something; empty at the end."""
+        return await self._stdout.read(CHUNK)
+
+    async def ended(self) -> int:
+        """Wait for its end; its exit code, 128 and more for a signal."""
+        code = await self._process.wait()
+        await self._listening
+        return code
+
+    async def stop(self, grace_s: float) -> None:
+        """Ask it to stop, then make it. Also when this is interrupted, nothing of it goes on."""
+        try:
+            if self._process.returncode is None:
+                await self._ask_to_stop(grace_s)
+        finally:
+            os.close(self._lifeline)
+            self._feeding.cancel()
+            await asyncio.gather(self._feeding, self._drained(), self._listening, return_exceptions=True)
+            await self._process.wait()
+
+    async def _ask_to_stop(self, grace_s: float) -> None:
+        with suppress(OSError):
+            os.write(self._lifeline, b"t")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self._drained()
+                await self._process.wait()
+
+    async def _drained(self) -> None:
+        while await self.read():
+            pass
+
+    async def _listen(self, stderr: asyncio.StreamReader) -> None:
+        while said := await stderr.read(CHUNK):
+            self._stderr = (self._stderr + said)[-KEPT_STDERR:]
+
+
+@asynccontextmanager
+async def running(program: Program, env: Mapping[str, str], given: bytes) -> AsyncGenerator[Running, None]:
+    """Run it, with something on its standard input. It has ended when the block has."""
+    lifeline, ours = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", str(LAUNCHER),
+            str(lifeline), str(program.memory_bytes), str(program.cpu_s), *program.run,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            cwd=program.cwd, env=env, start_new_session=True, pass_fds=(lifeline,),
+        )  # fmt: skip
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(lifeline)
+    under_way = Running(process, ours, given)
+    try:
+        yield under_way
+    finally:
+        await under_way.stop(program.grace_s)
+
+
+async def _feed(stdin: asyncio.StreamWriter, given: bytes) -> None:
+    """A program need not read what it is given."""
+    with suppress(ConnectionError):
+        stdin.write(given)
+        await stdin.drain()
+    stdin.close()
+    with suppress(ConnectionError):
+        await stdin.wait_closed()

@@ -1,0 +1,36 @@
+"""What was said before a run in its conversation."""
+
+from parley.core.dialogue import Round, rounds
+from parley.core.runs import Run
+from parley.engine.ports import Listing, Store
+from parley.engine.streams import read_all
+
+
+async def earlier_rounds(store: Store, run: Run, most: int) -> list[Round]:
+    """The latest rounds of the runs that the same principal had with the same agent, oldest first.
+
+    Runs under way are left out, and so are those whose events were forgotten: what retention takes is gone.
+    """
+    listing = Listing(principal=run.principal, agent=run.agent, conversation=run.conversation, limit=most + 1)
+    listed, _ = await store.list_runs(listing)
+    before = [one for one in listed if one.settled and one.id != run.id and one.created_at <= run.created_at]
+    found: list[Round] = []
+    for one in sorted(before, key=lambda one: one.created_at, reverse=True):
+        if len(found) >= most:
+            break
+        events = await read_all(store, one.id)
+        if events and events[0].seq == 1:
+            found = [*rounds(events), *found]
+    return found[-most:]
+
+
+LOOK_BACK = 20
+"""How many runs of a conversation are looked at for what an agent noted in them."""
+
+
+async def earlier_notes(store: Store, run: Run) -> dict[str, str]:
+    """Of the newest run of the same principal that has any: what an agent knows of one it must not tell another."""
+    listing = Listing(principal=run.principal, agent=run.agent, conversation=run.conversation, limit=LOOK_BACK)
+    listed, _ = await store.list_runs(listing)
+    noted = [one.notes for one in listed if one.id != run.id and one.notes]
+    return noted[0] if noted else {}

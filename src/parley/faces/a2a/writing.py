@@ -1,0 +1,125 @@
+"""What 1.0 and the HTTP binding of 0.3 share: both write the JSON of a protobuf, and nearly the same one."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from parley.clock import iso
+from parley.core.artifacts import Artifact, Parts
+from parley.core.events import ArtifactAdded, Event, Rescued
+from parley.core.runs import Run, State
+from parley.core.views import Said, Status
+from parley.faces.a2a import reading
+from parley.faces.a2a.words import ReplyShown, Shown, TaskShown, UpdateShown
+
+ROLES = {"user": "ROLE_USER", "agent": "ROLE_AGENT"}
+
+
+class Out(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """Written to the wire: what is not there is left out."""
+
+
+class StatusOut(Out, frozen=True):
+    state: str
+    timestamp: str
+    message: object | None = None
+
+
+class ArtifactOut(Out, frozen=True):
+    artifact_id: str
+    parts: Sequence[object]
+    name: str | None = None
+    description: str | None = None
+    metadata: Raw | UnsetType = UNSET
+
+
+class TaskOut(Out, frozen=True):
+    id: str
+    context_id: str
+    status: StatusOut
+    artifacts: list[ArtifactOut] = []
+    history: list[Any] = []
+
+
+class StatusUpdate(Out, frozen=True):
+    task_id: str
+    context_id: str
+    status: StatusOut
+    final: bool = False
+    """Said by 0.3 alone: in 1.0 the end of the stream says it."""
+    metadata: dict[str, object] | UnsetType = UNSET
+
+
+class ArtifactUpdate(Out, frozen=True):
+    task_id: str
+    context_id: str
+    artifact: ArtifactOut
+    append: bool = False
+    last_chunk: bool = False
+
+
+class StreamResponse(Out, frozen=True):
+    """One of the four; also the result of a send, which has the first two."""
+
+    task: TaskOut | None = None
+    message: object | None = None
+    status_update: StatusUpdate | None = None
+    artifact_update: ArtifactUpdate | None = None
+
+
+class Writing:
+    """A dialect says how it names a state, and how it writes a message and parts."""
+
+    states: ClassVar[dict[State, str]]
+    says_final: ClassVar[bool] = False
+
+    def message_out(self, run: Run, said: Said, task: str | None) -> object:
+        raise NotImplementedError
+
+    def parts_out(self, parts: Parts) -> Sequence[object]:
+        raise NotImplementedError
+
+    def sent(self, shown: TaskShown | ReplyShown) -> StreamResponse:
+        if isinstance(shown, TaskShown):
+            return StreamResponse(task=self.task(shown))
+        return StreamResponse(message=self.message_out(shown.run, shown.said, None))
+
+    def task(self, shown: TaskShown) -> TaskOut:
+        run = shown.run
+        return TaskOut(
+            run.id,
+            run.conversation,
+            self._status_out(run, shown.status),
+            [self._artifact_out(artifact) for artifact in shown.artifacts],
+            [self.message_out(run, said, run.id) for said in shown.history],
+        )
+
+    def frame(self, shown: Shown, last: bool) -> StreamResponse | None:
+        if isinstance(shown, UpdateShown):
+            return self._update_out(shown.run, shown.event, last)
+        return self.sent(shown)
+
+    def _update_out(self, run: Run, event: Event, last: bool) -> StreamResponse | None:
+        payload = event.payload
+        if isinstance(payload, ArtifactAdded):
+            parts = self.parts_out(payload.parts)
+            artifact = ArtifactOut(payload.artifact, parts, payload.name, payload.description, payload.metadata)
+            update = ArtifactUpdate(run.id, run.conversation, artifact, payload.append, payload.last)
+            return StreamResponse(artifact_update=update)
+        status = reading.status_of(event)
+        if status is None:
+            return None
+        metadata: dict[str, object] | UnsetType = UNSET
+        if isinstance(payload, Rescued):
+            metadata = {"rescued": payload.how, "attempt": payload.attempt}
+        shown, final = self._status_out(run, status), last and self.says_final
+        return StreamResponse(status_update=StatusUpdate(run.id, run.conversation, shown, final, metadata))
+
+    def _status_out(self, run: Run, status: Status) -> StatusOut:
+        said = self.message_out(run, status.said, run.id) if status.said else None
+        return StatusOut(self.states[status.state], iso(status.at), said)
+
+    def _artifact_out(self, artifact: Artifact) -> ArtifactOut:
+        parts = self.parts_out(artifact.parts)
+        return ArtifactOut(artifact.id, parts, artifact.name, artifact.description, artifact.metadata)

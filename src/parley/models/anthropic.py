@@ -1,0 +1,116 @@
+"""Anthropic's messages. They take no temperature; a definition that asks for one is refused."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, cast
+
+import anthropic
+import httpx2
+from anthropic.types import RawMessageStreamEvent
+
+from parley.engine.ports import Delta, Finish, Sampling, Speech, Usage
+from parley.models.content import READS, File, Piece, Words, pieces
+from parley.models.endpoint import Endpoint
+
+BASE_URL = "https://api.anthropic.com"
+KEY_FROM = "ANTHROPIC_API_KEY"
+MAX_TOKENS = 4096
+"""Asked for when the definition says nothing: the vendor wants a number."""
+_ROLES = {"user": "user", "agent": "assistant"}
+
+
+@dataclass(frozen=True)
+class AnthropicModel:
+    endpoint: Endpoint
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return READS
+
+    async def stream(
+        self, messages: Sequence[Speech], sampling: Sampling
+    ) -> AsyncGenerator[Delta | Usage | Finish, None]:
+        request = self._request(messages, sampling)
+        async with (
+            self._client() as client,
+            await self._opened(client, request) as events,
+            aclosing(self._heard(events)) as outputs,
+        ):
+            async for output in outputs:
+                yield output
+
+    def _client(self) -> anthropic.AsyncAnthropic:
+        end = self.endpoint
+        return anthropic.AsyncAnthropic(
+            api_key=end.key(), base_url=end.base_url, max_retries=end.retries, http_client=end.http(),
+            timeout=end.timeout, open_telemetry=False,
+        )  # fmt: skip
+
+    async def _opened(
+        self, client: anthropic.AsyncAnthropic, request: dict[str, Any]
+    ) -> anthropic.AsyncStream[RawMessageStreamEvent]:
+        """The stream, once the vendor has accepted the request."""
+        try:
+            return await cast(Any, client.messages).create(**request)
+        except anthropic.APIStatusError as error:
+            raise self.endpoint.refused(error.status_code, error.message) from None
+        except anthropic.APIConnectionError as error:
+            raise self.endpoint.unreachable(error, late=isinstance(error, anthropic.APITimeoutError)) from None
+        except (anthropic.AnthropicError, httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise self.endpoint.unreachable(error, late=False) from None
+
+    async def _heard(
+        self, events: anthropic.AsyncStream[RawMessageStreamEvent]
+    ) -> AsyncGenerator[Delta | Usage | Finish, None]:
+        usage, reason, ended = Usage(self.endpoint.model), "unknown", False
+        try:
+            async for event in cast(AsyncIterator[Any], events):
+                match event.type:
+                    case "message_start":
+                        counted = event.message.usage
+                        usage = Usage(event.message.model, counted.input_tokens, counted.output_tokens)
+                        yield usage
+                    case "content_block_delta" if event.delta.type == "text_delta":
+                        yield Delta(event.delta.text)
+                    case "message_delta":
+                        reason = event.delta.stop_reason or reason
+                        usage = Usage(usage.model, usage.input_tokens, event.usage.output_tokens)
+                        yield usage
+                    case "message_stop":
+                        ended = True
+                    case _:
+                        continue
+        except (anthropic.AnthropicError, httpx2.HTTPError, OSError) as error:
+            raise self.endpoint.broken_off(f"{type(error).__name__}: {error}") from None
+        except (ValueError, TypeError, AttributeError) as error:
+            raise self.endpoint.nonsense(error) from None
+        if not ended:
+            raise self.endpoint.broken_off("The stream ended without message_stop.")
+        yield Finish({"end_turn": "stop", "max_tokens": "length"}.get(reason, reason))
+
+    def _request(self, messages: Sequence[Speech], sampling: Sampling) -> dict[str, Any]:
+        request: dict[str, Any] = {
+            "model": self.endpoint.model,
+            "messages": [
+                {"role": _ROLES[one.role], "content": [_block(piece) for piece in pieces(one.parts)]}
+                for one in messages
+            ],
+            "max_tokens": sampling.max_tokens or MAX_TOKENS,
+            "stream": True,
+        }
+        if sampling.instructions:
+            request["system"] = sampling.instructions
+        return request
+
+
+def _block(piece: Piece) -> dict[str, Any]:
+    if isinstance(piece, Words):
+        return {"type": "text", "text": piece.text}
+    return {"type": "image" if piece.is_image else "document", "source": _source(piece)}
+
+
+def _source(file: File) -> dict[str, Any]:
+    if file.url is not None:
+        return {"type": "url", "url": file.url}
+    return {"type": "base64", "media_type": file.media_type, "data": file.base64}

@@ -1,0 +1,39 @@
+"""A model that is none: it needs no key and no network, says so, and answers the same to the same."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+
+from parley.engine.ports import Delta, Finish, Sampling, Speech, Usage
+from parley.models.content import TEXTS, words
+
+NAME = "offline"
+PAUSE_S = 0.02
+
+
+@dataclass(frozen=True)
+class OfflineModel:
+    pause_s: float = PAUSE_S
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return TEXTS
+
+    async def stream(
+        self, messages: Sequence[Speech], sampling: Sampling
+    ) -> AsyncGenerator[Delta | Usage | Finish, None]:
+        read = [words(message.parts) for message in messages]
+        counted = sum(len(text.split()) for text in (*read, sampling.instructions or ""))
+        yield Usage(NAME, counted, 0)
+        answer = _answer(read)[: sampling.max_tokens]
+        for place, word in enumerate(answer):
+            yield Delta(f" {word}" if place else word)
+            await asyncio.sleep(self.pause_s)
+        yield Usage(NAME, counted, len(answer))
+        yield Finish("length" if len(answer) == sampling.max_tokens else "stop")
+
+
+def _answer(read: list[str]) -> list[str]:
+    """A token is a word here."""
+    before = f" Before that came {len(read) - 1} messages." if len(read) > 1 else ""
+    return f"This is the offline model, which only repeats. You said: {read[-1]}{before}".split(" ")

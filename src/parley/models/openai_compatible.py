@@ -1,0 +1,135 @@
+"""OpenAI's chat completions, and every server that speaks them."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, cast
+
+import httpx2
+import openai
+from openai.types.chat import ChatCompletionChunk
+
+from parley.engine.ports import Delta, Finish, Sampling, Speech, Usage
+from parley.errors import ContentNotSupported, ModelError
+from parley.models.content import READS, File, Piece, Words, pieces
+from parley.models.endpoint import Endpoint
+
+BASE_URL = "https://api.openai.com/v1"
+KEY_FROM = "OPENAI_API_KEY"
+_ROLES = {"user": "user", "agent": "assistant"}
+
+
+@dataclass(frozen=True)
+class OpenAiCompatible:
+    endpoint: Endpoint
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return READS
+
+    async def stream(
+        self, messages: Sequence[Speech], sampling: Sampling
+    ) -> AsyncGenerator[Delta | Usage | Finish, None]:
+        request = self._request(messages, sampling)
+        async with (
+            self._client() as client,
+            await self._opened(client, request) as chunks,
+            aclosing(self._heard(chunks)) as outputs,
+        ):
+            async for output in outputs:
+                yield output
+
+    def _client(self) -> openai.AsyncOpenAI:
+        end = self.endpoint
+        return openai.AsyncOpenAI(
+            api_key=end.key(), base_url=end.base_url, max_retries=end.retries, http_client=end.http(),
+            timeout=end.timeout,
+        )  # fmt: skip
+
+    async def _opened(
+        self, client: openai.AsyncOpenAI, request: dict[str, Any]
+    ) -> openai.AsyncStream[ChatCompletionChunk]:
+        """The stream, once the vendor has accepted the request."""
+        try:
+            return await cast(Any, client.chat.completions).create(**request)
+        except openai.APIStatusError as error:
+            raise self.endpoint.refused(error.status_code, error.message) from None
+        except openai.APIConnectionError as error:
+            raise self.endpoint.unreachable(error, late=isinstance(error, openai.APITimeoutError)) from None
+        except (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise self.endpoint.unreachable(error, late=False) from None
+
+    async def _heard(
+        self, chunks: openai.AsyncStream[ChatCompletionChunk]
+    ) -> AsyncGenerator[Delta | Usage | Finish, None]:
+        reason: str | None = None
+        try:
+            async for chunk in cast(AsyncIterator[Any], chunks):
+                for output in self._outputs(chunk):
+                    if isinstance(output, Finish):
+                        reason = output.reason
+                    else:
+                        yield output
+        except ModelError:
+            raise
+        except (openai.OpenAIError, httpx2.HTTPError, OSError) as error:
+            raise self.endpoint.broken_off(f"{type(error).__name__}: {error}") from None
+        except (ValueError, TypeError, AttributeError) as error:
+            raise self.endpoint.nonsense(error) from None
+        # Told last: what the answer took comes after the reason why it ended.
+        if reason is None:
+            raise self.endpoint.broken_off("The stream ended without a finish_reason.")
+        yield Finish(reason)
+
+    def _outputs(self, chunk: Any) -> list[Delta | Usage | Finish]:
+        """A chunk, which a compatible server may fill less carefully than OpenAI does."""
+        found: list[Delta | Usage | Finish] = []
+        choices = cast(list[Any], chunk.choices or [])
+        for choice in choices[:1]:
+            text = choice.delta.content if choice.delta else None
+            if text:
+                if not isinstance(text, str):
+                    raise TypeError("delta.content is not text")
+                found.append(Delta(text))
+            if choice.finish_reason:
+                found.append(Finish(str(choice.finish_reason)))
+        if chunk.usage:
+            model = str(chunk.model or self.endpoint.model)
+            found.append(Usage(model, chunk.usage.prompt_tokens, chunk.usage.completion_tokens))
+        return found
+
+    def _request(self, messages: Sequence[Speech], sampling: Sampling) -> dict[str, Any]:
+        system = [{"role": "system", "content": sampling.instructions}] if sampling.instructions else []
+        request: dict[str, Any] = {
+            "model": self.endpoint.model,
+            "messages": [*system, *(_message(one) for one in messages)],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if sampling.temperature is not None:
+            request["temperature"] = sampling.temperature
+        if sampling.max_tokens is not None:
+            # OpenAI has renamed it; the others mostly know the old name.
+            own = self.endpoint.base_url == BASE_URL
+            request["max_completion_tokens" if own else "max_tokens"] = sampling.max_tokens
+        return request
+
+
+def _message(speech: Speech) -> dict[str, Any]:
+    found = pieces(speech.parts)
+    if all(isinstance(piece, Words) for piece in found):
+        text = "\n".join(piece.text for piece in found if isinstance(piece, Words))
+        return {"role": _ROLES[speech.role], "content": text}
+    return {"role": _ROLES[speech.role], "content": [_block(piece) for piece in found]}
+
+
+def _block(piece: Piece) -> dict[str, Any]:
+    match piece:
+        case Words(text):
+            return {"type": "text", "text": text}
+        case File(url=str()) if not piece.is_image:
+            raise ContentNotSupported(f"This agent's model reads {piece.media_type} only as bytes, not by its address.")
+        case File() if piece.is_image:
+            return {"type": "image_url", "image_url": {"url": piece.url or piece.data_url}}
+        case File():
+            return {"type": "file", "file": {"filename": piece.name or "file.pdf", "file_data": piece.data_url}}

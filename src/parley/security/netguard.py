@@ -1,0 +1,329 @@
+"""Everything that goes out passes here: a name is resolved once, and only an address that was checked is connected to.
+
+Whoever can name an address for us to call (a webhook, a remote agent) must not reach what only we can reach. So every
+address that is not globally routable is refused unless the operator lists it, and there is no second look at the name
+that could answer differently (DNS rebinding).
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import cast
+
+import httpcore2
+import httpx2
+from msgspec import Struct
+
+from parley.errors import ConfigurationError, OutboundRefused
+
+TIMEOUT_S = 15.0
+CONNECT_S = 5.0
+MAX_BYTES = 1024 * 1024
+MAX_REDIRECTS = 3
+RESOLVERS = 16
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+
+LOOPBACK = ("127.0.0.0/8", "::1")
+
+_UNICAST6 = IPv6Network("2000::/3")
+_NAT64 = IPv6Network("64:ff9b::/96")
+_NEVER: tuple[Network, ...] = (
+    ip_network("168.63.129.16"),  # Azure's own services, at an address that looks public
+    ip_network("192.0.0.0/24"),  # protocol assignments, Oracle's metadata among them
+    ip_network("192.88.99.0/24"),  # 6to4 relays
+    ip_network("2002::/16"),  # 6to4: an IPv4 address in disguise
+    ip_network("2001::/32"),  # Teredo: the same
+    ip_network("3fff::/20"),  # documentation, unknown to older Pythons
+)
+_REDIRECTS = (301, 302, 303, 307, 308)
+_KEPT_ELSEWHERE = frozenset(("accept", "accept-encoding", "content-type", "user-agent"))
+
+
+def is_public(address: Address) -> bool:
+    """Whether anybody on the internet could connect to it as well."""
+    if isinstance(address, IPv6Address):
+        if address in _NAT64:
+            return is_public(IPv4Address(address.packed[-4:]))
+        if address.scope_id is not None or address not in _UNICAST6:
+            return False
+    return (
+        address.is_global
+        and not (address.is_multicast or address.is_reserved or address.is_unspecified)
+        and not any(address in network for network in _NEVER if network.version == address.version)
+    )
+
+
+class _Rule(Struct, frozen=True):
+    """What an operator allows: a name or a network, on one port or on all."""
+
+    name: str | None
+    network: Network | None
+    port: int | None
+
+
+class Guard:
+    """Which addresses may be connected to."""
+
+    def __init__(self, allow: Iterable[str] = ()) -> None:
+        self._rules = [_rule(text) for text in allow]
+
+    def permits(self, host: str, port: int, address: Address) -> bool:
+        return is_public(address) or any(_matches(rule, host, port, address) for rule in self._rules)
+
+    def check_url(self, url: str | httpx2.URL) -> None:
+        """What can be said before any name is resolved."""
+        try:
+            parsed = httpx2.URL(url)
+        except (httpx2.InvalidURL, ValueError):
+            raise OutboundRefused("The url cannot be read.", field="url") from None
+        if parsed.scheme not in ("http", "https") or not parsed.host or not 0 < _port(parsed) < 65536:
+            raise OutboundRefused("Only http and https addresses are called.", field="url")
+        if parsed.userinfo:
+            raise OutboundRefused("Credentials do not belong in a url.", field="url")
+        literal = _literal(parsed.host)
+        if literal is not None and not self.permits(parsed.host, _port(parsed), literal):
+            raise _refused(parsed.host)
+
+
+class _Backend(httpcore2.AsyncNetworkBackend):
+    """Connects to what was checked, and to nothing else."""
+
+    def __init__(self, guard: Guard, resolve: Resolve) -> None:
+        self._guard = guard
+        self._resolve = resolve
+        self._network = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        last: httpcore2.ConnectError | httpcore2.ConnectTimeout = httpcore2.ConnectError("The name has no address.")
+        for address in await self._checked(host, port):
+            try:
+                return await self._network.connect_tcp(str(address), port, timeout, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                last = error
+        raise last
+
+    async def connect_unix_socket(
+        self, path: str, timeout: float | None = None, socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        raise _refused(path)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def _checked(self, host: str, port: int) -> list[Address]:
+        try:
+            found = [ip_address(text) for text in await self._resolve(host, port)]
+        except (OSError, UnicodeError) as error:
+            raise httpcore2.ConnectError(f"The name cannot be resolved ({type(error).__name__}).") from error
+        permitted = [address for address in found if self._guard.permits(host, port, address)]
+        if found and not permitted:
+            raise _refused(host)
+        return permitted
+
+
+class GuardedTransport(httpx2.AsyncHTTPTransport):
+    """For any httpx2 client: every request, and every redirect it may follow, is checked."""
+
+    def __init__(self, guard: Guard, resolve: Resolve | None = None, tls: ssl.SSLContext | None = None) -> None:
+        context = tls or _tls()
+        super().__init__(verify=context, trust_env=False)
+        self._guard = guard
+        # httpx2 has no parameter for the network behind its pool; httpcore2 has.
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=context, max_connections=200, max_keepalive_connections=20, keepalive_expiry=5.0,
+            network_backend=_Backend(guard, resolve or _resolved),
+        )  # fmt: skip
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self._guard.check_url(request.url)
+        return await super().handle_async_request(request)
+
+
+class Reply(Struct, frozen=True):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    complete: bool
+    """False when the answer was longer than what was asked for of it."""
+
+
+class Outbound:
+    """Requests without cookies, without proxies from the environment, within a time and a size."""
+
+    def __init__(
+        self, guard: Guard | None = None, *, resolve: Resolve | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.guard = guard or Guard()
+        self.transport = GuardedTransport(self.guard, resolve, tls)
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        timeout_s: float = TIMEOUT_S,
+        max_bytes: int = MAX_BYTES,
+        redirects: int = 0,
+    ) -> Reply:
+        """OutboundRefused, httpx2.HTTPError or TimeoutError when there is no answer.
+
+        Redirects are answers like others unless `redirects` says how many to follow, at most three. Another origin
+        sees no credentials, and nothing leads from https back to http.
+        """
+        sent = {
+            "accept-encoding": "identity",
+            "user-agent": "parley",
+            **{k.lower(): v for k, v in (headers or {}).items()},
+        }
+        left = min(redirects, MAX_REDIRECTS)
+        async with asyncio.timeout(timeout_s):
+            while True:
+                self.guard.check_url(url)
+                reply = await self._once(method, url, sent, content, timeout_s, max_bytes)
+                target = reply.headers.get("location") if reply.status in _REDIRECTS else None
+                if target is None or left == 0:
+                    return reply
+                left -= 1
+                method, url, sent, content = _redirected(method, url, target, sent, content, reply.status)
+
+    async def get(self, url: str, *, timeout_s: float = TIMEOUT_S, max_bytes: int = MAX_BYTES) -> bytes:
+        """The whole of a page; ValueError when it is missing or too long."""
+        reply = await self.send("GET", url, timeout_s=timeout_s, max_bytes=max_bytes)
+        if reply.status != 200:
+            raise ValueError(f"The answer was {reply.status}.")
+        if not reply.complete:
+            raise ValueError("The answer is too long.")
+        return reply.body
+
+    async def close(self) -> None:
+        await self.transport.aclose()
+
+    async def _once(
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes | None, timeout_s: float, most: int
+    ) -> Reply:
+        waits = {"connect": min(CONNECT_S, timeout_s), "read": timeout_s, "write": timeout_s, "pool": timeout_s}
+        request = httpx2.Request(method, url, headers=headers, content=content, extensions={"timeout": waits})
+        response = await self.transport.handle_async_request(request)
+        response.request = request
+        try:
+            body = b""
+            async for chunk in response.aiter_raw():
+                body += chunk
+                if len(body) > most:
+                    break
+        finally:
+            await response.aclose()
+        return Reply(response.status_code, response.headers, body[:most], len(body) <= most)
+
+
+def own_places(*urls: str | None) -> list[str]:
+    """The places of addresses that the operator configured, as entries of an allow list."""
+    parsed = [httpx2.URL(url) for url in urls if url]
+    return [f"{_bracketed(url.host)}:{_port(url)}" for url in parsed if url.host]
+
+
+def _redirected(
+    method: str, url: str, target: str, headers: dict[str, str], content: bytes | None, status: int
+) -> tuple[str, str, dict[str, str], bytes | None]:
+    try:
+        before, after = httpx2.URL(url), httpx2.URL(url).join(target)
+    except (httpx2.InvalidURL, ValueError):
+        raise OutboundRefused("The answer leads to an address that cannot be read.") from None
+    if before.scheme == "https" and after.scheme != "https":
+        raise OutboundRefused("The answer leads from https to http.")
+    if status == 303 or (status in (301, 302) and method == "POST"):
+        method, content = "GET", None
+        headers = {name: value for name, value in headers.items() if name != "content-type"}
+    if (before.scheme, before.host, _port(before)) != (after.scheme, after.host, _port(after)):
+        headers = {name: value for name, value in headers.items() if name in _KEPT_ELSEWHERE}
+    return method, str(after), headers, content
+
+
+def _rule(text: str) -> _Rule:
+    """A name, an address or a network, maybe with a port."""
+    try:
+        return _Rule(None, ip_network(text.strip("[]"), strict=False), None)
+    except ValueError:
+        host, colon, port = text.rpartition(":")
+    try:
+        number = int(port) if colon else None
+        host = (host if colon else text).strip("[]").rstrip(".").lower()
+        if not host or "/" in host or " " in host or (number is not None and not 0 < number < 65536):
+            raise ValueError
+    except ValueError:
+        raise ConfigurationError(
+            f"Setting allow_hosts: {text!r} is not a name, an address or a network, with or without a port.",
+            field="allow_hosts",
+        ) from None
+    literal = _literal(host)
+    return _Rule(host if literal is None else None, None if literal is None else ip_network(literal), number)
+
+
+def _matches(rule: _Rule, host: str, port: int, address: Address) -> bool:
+    if rule.port not in (None, port):
+        return False
+    if rule.network is not None:
+        return address.version == rule.network.version and _unscoped(address) in rule.network
+    return rule.name == host.rstrip(".").lower()
+
+
+def _unscoped(address: Address) -> Address:
+    return IPv6Address(int(address)) if isinstance(address, IPv6Address) else address
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _port(url: httpx2.URL) -> int:
+    return url.port or (443 if url.scheme == "https" else 80)
+
+
+def _refused(host: str) -> OutboundRefused:
+    return OutboundRefused(
+        f"{host} is not a public address. An operator can allow it: see the setting allow_hosts.", field="url"
+    )
+
+
+async def _resolved(host: str, port: int) -> list[str]:
+    """Threads of its own: a slow name server holds up nothing but other names."""
+    literal = _literal(host)
+    if literal is not None:
+        return [str(literal)]
+    work = _resolvers().submit(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.wrap_future(work)
+    return list(dict.fromkeys(str(info[4][0]) for info in found))
+
+
+@cache
+def _resolvers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(RESOLVERS, thread_name_prefix="parley-names")
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Made once: reading the certificates takes a while."""
+    return httpx2.create_ssl_context()

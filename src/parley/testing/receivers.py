@@ -1,0 +1,100 @@
+"""A receiver of push notifications on a real port, which behaves as badly as it is told to."""
+
+import asyncio
+import json
+import time
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+from msgspec import Struct
+
+Mood = int | Literal["reset", "hang"]
+"""The status to answer with; or to break the connection, or to say nothing."""
+
+
+class Post(Struct, frozen=True):
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    at: float
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def seq(self) -> int:
+        return int(self.headers["x-a2a-event-id"])
+
+
+class Receiver:
+    def __init__(self) -> None:
+        self.port = 0
+        self.posts: list[Post] = []
+        self.moods: dict[str, deque[Mood]] = defaultdict(deque)
+        """What it does next on a path; 200 when nothing is left."""
+        self.always: dict[str, Mood] = {}
+        self.delay_s: dict[str, float] = {}
+        self.extra: dict[str, str] = {}
+        """Further headers of the answers on a path, as one line."""
+
+    def url(self, path: str = "/hook") -> str:
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    def on(self, path: str = "/hook") -> list[Post]:
+        return [post for post in self.posts if post.path.partition("?")[0] == path]
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await self._answer(reader, writer):
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = dict(_pair(line) for line in head[1:] if line)
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        post = Post(head[0].split()[1], headers, body, time.monotonic())
+        self.posts.append(post)
+        path = post.path.partition("?")[0]
+        await asyncio.sleep(self.delay_s.get(path, 0))
+        mood = self.moods[path].popleft() if self.moods[path] else self.always.get(path, 200)
+        if mood == "hang":
+            await asyncio.Event().wait()
+        if mood == "reset":
+            writer.transport.abort()
+            return False
+        extra = f"{self.extra[path]}\r\n" if path in self.extra else ""
+        writer.write(f"HTTP/1.1 {mood} X\r\n{extra}content-length: 0\r\n\r\n".encode())
+        return True
+
+
+def _pair(line: str) -> tuple[str, str]:
+    name, _, value = line.partition(":")
+    return name.lower(), value.strip()
+
+
+@asynccontextmanager
+async def receiving() -> AsyncGenerator[Receiver, None]:
+    receiver = Receiver()
+    tasks: set[asyncio.Task[None]] = set()
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(receiver.serve(reader, writer))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    receiver.port = server.sockets[0].getsockname()[1]
+    try:
+        yield receiver
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

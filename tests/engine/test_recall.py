@@ -1,0 +1,65 @@
+"""What an agent can remember of a conversation."""
+
+from parley import Text, Turn, agent
+from parley.core.access import LOCAL, Principal
+from parley.core.artifacts import text_part
+from parley.core.conversations import Message
+from parley.engine.exchange import Exchange, Send
+from parley.engine.ports import LogStore
+from parley.engine.recall import earlier_rounds
+from parley.ids import new_id
+from parley.stores.blobs import open_blobs
+from parley.stores.signals import NoSignals
+from parley.stores.solo import Solo
+
+OTHER = Principal.parse("user:eve")
+
+
+@agent("elephant")
+async def elephant(turn: Turn):
+    """Says what it remembers."""
+    rounds = await turn.recall(2)
+    yield Text(", ".join(one.asked[0].parts[0].text or "" for one in rounds) or "nothing")
+
+
+@agent("goldfish")
+async def goldfish(turn: Turn):
+    """Remembers nothing."""
+    assert await turn.recall(0) == []
+    yield Text("nothing")
+
+
+async def test_the_latest_rounds_of_ones_own_conversation_with_one_agent(store: LogStore) -> None:
+    exchange = Exchange(store, open_blobs("memory:"), Solo(store), NoSignals())
+    for driver in (elephant, goldfish):
+        exchange.add(driver)
+    await exchange.start()
+
+    async def say(text: str, slug: str = "elephant", who: Principal = LOCAL, conversation: str = "c") -> str:
+        message = Message(new_id(), (text_part(text),))
+        view = await exchange.settled(await exchange.send(Send(slug, who, message, conversation=conversation)))
+        return view.artifacts[0].parts[0].text or ""
+
+    assert await say("one") == "nothing"
+    assert await say("two") == "one"
+    assert await say("three") == "one, two"
+    assert await say("four") == "two, three"
+    assert await say("aside", conversation="d") == "nothing"
+    assert await say("other agent", slug="goldfish") == "nothing"
+    assert await say("other principal", who=OTHER) == "nothing"
+    await exchange.execution.close()
+
+
+async def test_what_was_forgotten_is_not_remembered(store: LogStore) -> None:
+    exchange = Exchange(store, open_blobs("memory:"), Solo(store), NoSignals())
+    exchange.add(goldfish)
+    await exchange.start()
+    runs = []
+    for text in ("one", "two", "three"):
+        message = Message(new_id(), (text_part(text),))
+        outcome = await exchange.send(Send("goldfish", LOCAL, message, conversation="c"))
+        runs.append((await exchange.settled(outcome)).run)
+    await store.trim(runs[0].id, runs[0].version)
+    (remembered,) = await earlier_rounds(store, runs[2], 5)
+    assert remembered.asked[0].parts[0].text == "two"
+    await exchange.execution.close()

@@ -1,0 +1,181 @@
+"""Servers that speak the wires of LLM vendors, and break them on purpose."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import Struct
+
+KEY = "sk-never-to-be-seen-7f3a"
+CUT = "cut"
+"""Break the connection here."""
+HANG = "hang"
+"""Say nothing more until the client hangs up."""
+
+Step = bytes | float | str
+
+
+class Reply(Struct, frozen=True):
+    """A status and what follows: bytes are sent, numbers are seconds to wait."""
+
+    steps: tuple[Step, ...] = ()
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Asked(Struct, frozen=True):
+    path: str
+    headers: dict[str, str]
+    body: Any
+
+
+class Vendor:
+    """Answers requests with the replies in order; the last one again and again."""
+
+    def __init__(self) -> None:
+        self.replies: list[Reply] = []
+        self.asked: list[Asked] = []
+        self.began = asyncio.Event()
+        self.hung_up = asyncio.Event()
+        self.url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
+            body = await reader.readexactly(int(headers.get("content-length", "0")))
+            reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+            self.asked.append(Asked(head[0].split(" ")[1], headers, json.loads(body)))
+            await self._play(reply, reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            self.hung_up.set()
+        finally:
+            writer.close()
+
+    async def _play(self, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        kind = "text/event-stream" if reply.status == 200 else "application/json"
+        lines = [f"{name}: {value}" for name, value in (("content-type", kind), *reply.headers)]
+        head = [f"HTTP/1.1 {reply.status} Words", *lines, "transfer-encoding: chunked", "connection: close", "", ""]
+        writer.write("\r\n".join(head).encode())
+        for step in reply.steps:
+            if isinstance(step, bytes):
+                writer.write(b"%x\r\n%b\r\n" % (len(step), step))
+                await writer.drain()
+                self.began.set()
+            elif isinstance(step, float):
+                await asyncio.sleep(step)
+            elif step == CUT:
+                writer.transport.abort()
+                return
+            elif await reader.read() == b"":
+                self.hung_up.set()
+                return
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+
+@asynccontextmanager
+async def vendor() -> AsyncIterator[Vendor]:
+    made = Vendor()
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield made
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+def refusal(status: int, *headers: tuple[str, str]) -> Reply:
+    """Some vendors repeat the key in what they say about it."""
+    body = {"type": "error", "error": {"type": "some_error", "message": f"Incorrect API key provided: {KEY}"}}
+    return Reply((json.dumps(body).encode(),), status, headers)
+
+
+class OpenAi:
+    """Chat completions."""
+
+    name = "openai:gpt-test"
+    path = "/chat/completions"
+
+    @staticmethod
+    def chunk(delta: Any = None, finish: str | None = None, **more: Any) -> bytes:
+        choices = [] if delta is None and finish is None else [
+            {"index": 0, "delta": delta or {}, "finish_reason": finish}
+        ]  # fmt: skip
+        wire = {"id": "c-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-test-0613", **more}
+        return b"data: " + json.dumps({**wire, "choices": choices}).encode() + b"\n\n"
+
+    @classmethod
+    def start(cls) -> list[Step]:
+        return [cls.chunk({"role": "assistant", "content": ""})]
+
+    @classmethod
+    def word(cls, word: str) -> bytes:
+        return cls.chunk({"content": word})
+
+    @classmethod
+    def end(cls, reason: str = "stop") -> list[Step]:
+        usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
+        return [cls.chunk(finish=reason), cls.chunk(usage=usage), b"data: [DONE]\n\n"]
+
+    @classmethod
+    def trouble(cls) -> bytes:
+        return b'data: {"error": {"message": "overloaded", "type": "server_error"}}\n\n'
+
+    @staticmethod
+    def said(asked: Asked) -> list[tuple[str, Any]]:
+        return [(one["role"], one["content"]) for one in asked.body["messages"]]
+
+
+class Anthropic:
+    """Messages."""
+
+    name = "anthropic:claude-test"
+    path = "/v1/messages"
+
+    @staticmethod
+    def event(type_: str, **more: Any) -> bytes:
+        return f"event: {type_}\ndata: {json.dumps({'type': type_, **more})}\n\n".encode()
+
+    @classmethod
+    def start(cls) -> list[Step]:
+        message = {
+            "id": "m-1", "type": "message", "role": "assistant", "model": "claude-test-1", "content": [],
+            "stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 11, "output_tokens": 1},
+        }  # fmt: skip
+        block = {"type": "text", "text": ""}
+        begun = cls.event("content_block_start", index=0, content_block=block)
+        return [cls.event("message_start", message=message), begun, cls.event("ping")]
+
+    @classmethod
+    def word(cls, word: str) -> bytes:
+        return cls.event("content_block_delta", index=0, delta={"type": "text_delta", "text": word})
+
+    @classmethod
+    def end(cls, reason: str = "end_turn") -> list[Step]:
+        delta = {"stop_reason": reason, "stop_sequence": None}
+        return [
+            cls.event("content_block_stop", index=0),
+            cls.event("message_delta", delta=delta, usage={"output_tokens": 7}),
+            cls.event("message_stop"),
+        ]
+
+    @classmethod
+    def trouble(cls) -> bytes:
+        return cls.event("error", error={"type": "overloaded_error", "message": "Overloaded"})
+
+    @staticmethod
+    def said(asked: Asked) -> list[tuple[str, Any]]:
+        system = [("system", asked.body["system"])] if "system" in asked.body else []
+        return [*system, *((one["role"], one["content"][0]["text"]) for one in asked.body["messages"])]
+
+
+Wire = type[OpenAi] | type[Anthropic]
+WIRES: tuple[Wire, ...] = (OpenAi, Anthropic)
+
+
+def answer(wire: Wire, *words: str) -> Reply:
+    return Reply((*wire.start(), *map(wire.word, words), *wire.end()))
