@@ -3,7 +3,7 @@
 from parley.core.agents import Skill
 from parley.core.artifacts import Part
 from parley.core.events import Failed, Rejected
-from parley.core.turns import ArtifactChunk, Done, NeedAuth, NeedInput, Reply, Status, Text
+from parley.core.turns import ArtifactChunk, Done, NeedAuth, NeedInput, Note, Reply, Status, Text
 from parley.drivers.function import agent
 from parley.engine.turns import Answer, Turn
 from parley.errors import AgentError
@@ -18,6 +18,7 @@ __all__ = [
     "Failed",
     "NeedAuth",
     "NeedInput",
+    "Note",
     "Part",
     "Rejected",
     "Reply",

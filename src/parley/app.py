@@ -10,6 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from parley.drivers.remote import OUTSIDE, tending
 from parley.engine.exchange import Exchange
 from parley.engine.hooks import Hooks
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
@@ -27,7 +28,7 @@ from parley.faces.http import Endpoint, Shielded, answer
 from parley.faces.identity import Identified
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
-from parley.security.netguard import LOOPBACK, Guard, Outbound
+from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
 from parley.security.secrets import FILE as SECRETS_FILE
 from parley.security.secrets import Secrets
 from parley.security.signing import SigningKeys
@@ -77,11 +78,13 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
     )
     for driver in drivers:
         exchange.add(driver)
-    await exchange.start()
-    try:
-        yield exchange
-    finally:
-        await exchange.close()
+    OUTSIDE.open_guarded = lambda: GuardedTransport(Guard(_allowed(settings)))
+    async with tending(exchange.execution.drivers):
+        await exchange.start()
+        try:
+            yield exchange
+        finally:
+            await exchange.close()
 
 
 async def _open_store(settings: Settings) -> tuple[LogStore, Cluster, Signals]:

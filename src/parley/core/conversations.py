@@ -1,5 +1,6 @@
 """What is said in a conversation, and which conversation a message belongs to."""
 
+import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from parley.core.artifacts import Parts
@@ -15,6 +16,24 @@ class Message(Struct, frozen=True, omit_defaults=True, rename="camel"):
     metadata: Raw | UnsetType = UNSET
     extensions: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
+
+
+HOPS = "urn:parley:hops"
+"""In a message's metadata: how often it was passed on from server to server."""
+
+
+def hops_of(message: Message) -> int:
+    if message.metadata is UNSET:
+        return 0
+    try:
+        found = msgspec.json.decode(message.metadata).get(HOPS, 0)
+        return max(0, int(found))
+    except (msgspec.MsgspecError, AttributeError, TypeError, ValueError, OverflowError):
+        return 0
+
+
+def hops_metadata(hops: int) -> Raw | UnsetType:
+    return Raw(msgspec.json.encode({HOPS: hops})) if hops else UNSET
 
 
 def conversation_for(asked: str | None, existing: ConversationId | None = None) -> ConversationId:

@@ -57,6 +57,8 @@ class Progress(_Event, tag="progress", frozen=True):
     """The agent says what it is doing."""
 
     parts: Parts
+    mark: str = ""
+    """How far the agent has come, in words of its own: what it needs to go on after a crash without a repetition."""
 
 
 class ArtifactAdded(_Event, tag="artifact", frozen=True):
@@ -69,6 +71,13 @@ class ArtifactAdded(_Event, tag="artifact", frozen=True):
     append: bool = False
     last: bool = False
     metadata: Raw | UnsetType = UNSET
+    mark: str = ""
+
+
+class Noted(_Event, tag="noted", frozen=True):
+    """The agent notes something for its later turns. It is shown to nobody."""
+
+    notes: dict[str, str]
 
 
 class ChildStarted(_Event, tag="child", frozen=True):
@@ -150,6 +159,7 @@ Payload = (
     | Started
     | Progress
     | ArtifactAdded
+    | Noted
     | ChildStarted
     | TurnEnded
     | InputRequired
@@ -161,7 +171,7 @@ Payload = (
     | Ending
 )
 EventType = Literal[
-    "submitted", "input", "started", "progress", "artifact", "child", "turn_ended", "input_required",
+    "submitted", "input", "started", "progress", "artifact", "noted", "child", "turn_ended", "input_required",
     "auth_required", "cancel_requested", "rescued", "omitted", "forked", "completed", "replied", "failed", "canceled",
     "rejected",
 ]  # fmt: skip

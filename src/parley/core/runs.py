@@ -21,6 +21,7 @@ from parley.core.events import (
     Forked,
     InputReceived,
     InputRequired,
+    Noted,
     Omitted,
     Origin,
     Payload,
@@ -95,6 +96,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     children: tuple[RunId, ...] = ()
     origin: Origin | None = None
     """Where its first entries were copied from, if it is a fork."""
+    notes: dict[str, str] = {}
+    """What its agent noted for later turns."""
 
     @property
     def ended(self) -> bool:
@@ -150,10 +153,12 @@ class Give(Struct, frozen=True):
     begin: Begin | None = None
 
 
-Report = Progress | ArtifactAdded | InputRequired | AuthRequired | Completed | Replied | Failed | Canceled | Rejected
+Report = (
+    Progress | ArtifactAdded | Noted | InputRequired | AuthRequired | Completed | Replied | Failed | Canceled | Rejected
+)
 
 
-_SAYINGS = (Progress, ArtifactAdded)
+_SAYINGS = (Progress, ArtifactAdded, Noted)
 _GOOD_ENDS = (Completed, Replied, InputRequired, AuthRequired)
 
 
@@ -251,15 +256,18 @@ def _fork(command: Fork) -> list[Payload]:
 
 
 def _copied(run: Run | None, entry: Payload, origin: Origin) -> Payload:
-    """What an entry is in a fork: the same; but children, cancels and ends are the other run's own affair.
+    """What an entry is in a fork: the same; but children, cancels and ends are the other run's own affair, and so is
+    what its agent noted for itself: a fork must not go on with another run's work elsewhere.
 
     The last words of a turn stay said, also where they ended the run.
     """
     match entry:
         case Submitted():
             return replace(entry, parent=None, origin=origin)
-        case ChildStarted() | CancelRequested():
+        case ChildStarted() | CancelRequested() | Noted():
             return Omitted(type_of(entry))
+        case Progress() | ArtifactAdded() if entry.mark:
+            return replace(entry, mark="")
         case Completed() | Replied() | Failed() | Canceled() | Rejected():
             under_way = run is not None and run.state is State.WORKING
             return TurnEnded(_last_words(entry)) if under_way else Omitted(type_of(entry))
@@ -373,6 +381,8 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             return {}
         case Forked():
             return _forked(run, event)
+        case Noted():
+            return {"notes": {**run.notes, **event.notes}}
         case InputReceived():
             # A waiting run that got its answer is submitted again: accepted, and not yet being worked on.
             return {"inputs": run.inputs + 1, "state": State.SUBMITTED if run.state in WAITING else run.state}

@@ -15,6 +15,7 @@ from parley.core.events import (
     Completed,
     Failed,
     InputRequired,
+    Noted,
     Progress,
     Rejected,
     Replied,
@@ -24,6 +25,9 @@ from parley.errors import AgentError
 
 MAX_JOINED = 64 * 1024
 """Chunks are joined up to this size: an event has a limit, and a reader wants to see something."""
+
+MAX_NOTES = 4096
+"""Notes are kept with the state of a run, which is written at every step."""
 
 Content = str | bytes | Part | Mapping[str, object] | Parts | list[Part]
 
@@ -39,9 +43,10 @@ class Text(Struct, frozen=True):
 
 
 class Status(Struct, frozen=True):
-    """What the agent is doing."""
+    """What the agent is doing. A `mark` is kept with it, for a turn that is taken up again: `turn.marks`."""
 
     content: Content
+    mark: str = ""
 
 
 class ArtifactChunk(Struct, frozen=True):
@@ -55,6 +60,14 @@ class ArtifactChunk(Struct, frozen=True):
     media_type: str | None = None
     append: bool = False
     last: bool = True
+    metadata: Raw | UnsetType = UNSET
+    mark: str = ""
+
+
+class Note(Struct, frozen=True):
+    """Something to remember in later turns of this run, shown to nobody: `turn.notes`. An equal name replaces."""
+
+    notes: Mapping[str, str]
 
 
 class NeedInput(Struct, frozen=True):
@@ -80,7 +93,7 @@ class Reply(Struct, frozen=True):
     metadata: Mapping[str, object] | None = None
 
 
-Output = Text | Status | ArtifactChunk | NeedInput | NeedAuth | Done | Reply | Failed | Rejected
+Output = Text | Status | ArtifactChunk | Note | NeedInput | NeedAuth | Done | Reply | Failed | Rejected
 _OUTPUTS = get_args(Output)
 Final = (InputRequired, AuthRequired, Completed, Replied, Failed, Rejected)
 
@@ -126,10 +139,12 @@ class Scribe:
                 append, self._begun = self._begun, True
                 parts = (text_part(text),)
                 return ArtifactAdded(self._response, parts, RESPONSE, append=append, metadata=_metadata(about))
-            case Status(content):
-                return Progress(parts_of(content))
+            case Status(content, mark):
+                return Progress(parts_of(content), mark)
             case ArtifactChunk():
                 return self._artifact(output)
+            case Note(notes):
+                return Noted(_small(notes))
             case NeedInput(content):
                 return InputRequired(parts_of(content))
             case NeedAuth(content):
@@ -157,7 +172,14 @@ class Scribe:
         return ArtifactAdded(
             chunk.id or f"artifact-{self._turn}-{self._artifacts}",
             parts, chunk.name or chunk.filename, chunk.description, chunk.append, chunk.last,
+            chunk.metadata, chunk.mark,
         )  # fmt: skip
+
+
+def _small(notes: Mapping[str, str]) -> dict[str, str]:
+    if sum(len(name) + len(value) for name, value in notes.items()) > MAX_NOTES:
+        raise AgentError(f"The notes of a turn are over the limit of {MAX_NOTES} characters.")
+    return dict(notes)
 
 
 def is_delta(report: Report) -> bool:
@@ -188,7 +210,8 @@ def joined(reports: list[Report]) -> list[Report]:
         ):
             parts = merged((*last.parts, *report.parts))
             metadata = report.metadata if last.metadata is UNSET else last.metadata
-            result[-1] = msgspec.structs.replace(last, parts=parts, last=report.last, metadata=metadata)
+            mark = report.mark or last.mark
+            result[-1] = msgspec.structs.replace(last, parts=parts, last=report.last, metadata=metadata, mark=mark)
         else:
             result.append(report)
     return result

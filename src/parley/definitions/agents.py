@@ -160,23 +160,25 @@ def _translated(route: Route, type_: Any, value: Any, message: str) -> tuple[Rou
     if missing := _MISSING.fullmatch(message):
         return (*route, missing[1]), "is missing"
     if message.startswith("Invalid enum value"):
-        type_, value = _within(type_, value, steps)
-        return route, f"expected {_listed(get_args(type_))}, got {value!r}"
+        choices, given = _choices(type_, value, steps)
+        return route, f"expected {_listed(choices)}, got {given!r}"
     for word, plain in _WORDS.items():
         message = message.replace(word, plain)
     return route, message[:1].lower() + message[1:]
 
 
-def _within(type_: Any, value: Any, steps: list[tuple[str, str]]) -> tuple[Any, Any]:
-    """The type and the value at the end of some steps."""
+def _choices(type_: Any, value: Any, steps: list[tuple[str, str]]) -> tuple[list[Any], Any]:
+    """What may stand where the steps lead, and what does."""
     for name, place in steps:
-        if place:
-            type_, value = get_args(type_)[0], value[int(place)]
-        else:
+        if name:
             struct = next(_structs(type_))
             type_ = next(field.type for field in structs.fields(struct) if field.encode_name == name)
-            value = value[name]
-    return type_, value
+        else:
+            type_ = get_args(type_)[0]
+        value = value[name or int(place)]
+    # What may also be missing is a union of the choices and nothing.
+    choices = [one for arg in get_args(type_) for one in (get_args(arg) or (arg,))]
+    return [one for one in choices if isinstance(one, str)], value
 
 
 def _listed(words: Any) -> str:

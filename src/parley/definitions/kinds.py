@@ -13,6 +13,7 @@ from parley.definitions.commands import CommandOptions, build_command, start_com
 from parley.definitions.kind import Kind, Kinds, Site
 from parley.definitions.llms import LlmOptions, build_llm, start_llm
 from parley.drivers.function import Function, FunctionDriver
+from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
 from parley.engine.ports import Driver
 from parley.errors import Invalid
 
@@ -50,6 +51,14 @@ def _named_by(options: FunctionOptions, site: Site) -> FunctionDriver | Function
     return cast(FunctionDriver | Function, found)
 
 
+def _start_remote(slug: str, options: RemoteOptions, site: Site) -> Agent:
+    return blank_remote(slug)
+
+
+def _build_remote(agent: Agent, options: RemoteOptions, site: Site) -> Driver:
+    return RemoteDriver(agent, options)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word, known, 1)
     return f"; did you mean {near[0]}?" if near else ""
@@ -59,4 +68,5 @@ KINDS: Kinds = {
     "function": Kind(FunctionOptions, _build_function, _start_function),
     "llm": Kind(LlmOptions, build_llm, start_llm),
     "command": Kind(CommandOptions, build_command, start_command),
+    "remote": Kind(RemoteOptions, _build_remote, _start_remote),
 }

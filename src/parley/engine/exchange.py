@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -12,7 +12,7 @@ from parley.clock import Clock, now_ms
 from parley.core.access import Principal, may_see
 from parley.core.agents import Agent, check_agent
 from parley.core.artifacts import check_parts, text_part
-from parley.core.conversations import Message, conversation_for
+from parley.core.conversations import Message, conversation_for, hops_metadata
 from parley.core.events import Event, Origin, Rejected
 from parley.core.runs import WAITING, Adopt, Begin, Cancel, Fork, Give, Run, Start, State
 from parley.core.views import View, view_of
@@ -20,7 +20,7 @@ from parley.engine.attachments import Attachments
 from parley.engine.commands import MAX_PAYLOAD, Commands, Outcome
 from parley.engine.execution import GRACE_S, Execution
 from parley.engine.membership import LEASE_S, Membership
-from parley.engine.ports import Blobs, Cluster, Driver, Key, LogStore, Signals
+from parley.engine.ports import Blobs, Cluster, Driver, Forsaken, Key, LogStore, Signals
 from parley.engine.retention import Retention
 from parley.engine.streams import Follower, Streams, read_all
 from parley.errors import AgentNotFound, CursorBeyondEnd, Invalid, RunEnded, RunNotFound, StaleCursor, VersionConflict
@@ -28,6 +28,8 @@ from parley.ids import RunId, is_id, new_run_id
 
 _NEWCOMER = "*"
 """Told instead of an agent's slug by a replica that has joined: the others are no longer alone."""
+
+_FORSAKEN = frozenset((State.CANCELED, State.FAILED))
 
 
 class Send(Struct, frozen=True):
@@ -77,7 +79,8 @@ class Exchange:
         keep_ms: int | None = None,
         shared: bool = False,
     ) -> None:
-        self._agents: dict[str, Agent] = {}
+        self._served: dict[str, Driver] = {}
+        self._agents = _Agents(self._served)
         self._signals = signals
         self.store = store
         self.streams = Streams(store)
@@ -91,7 +94,7 @@ class Exchange:
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
-    def agents(self) -> dict[str, Agent]:
+    def agents(self) -> Mapping[str, Agent]:
         return self._agents
 
     def agent(self, slug: str) -> Agent:
@@ -102,7 +105,7 @@ class Exchange:
 
     def add(self, driver: Driver) -> None:
         _by_slug([*self.execution.drivers.values(), driver])
-        self._agents[driver.agent.slug] = driver.agent
+        self._served[driver.agent.slug] = driver
         self.execution.register(driver)
 
     def replace(self, drivers: Sequence[Driver]) -> Changed:
@@ -117,8 +120,9 @@ class Exchange:
             replaced=[slug for slug in wanted if slug in before and wanted[slug] != before[slug]],
             removed=[slug for slug in before if slug not in wanted],
         )
-        self._agents.clear()
-        self._agents.update({slug: driver.agent for slug, driver in wanted.items()})
+        kept = {slug: before[slug] for slug in wanted if slug in before and slug not in changed.replaced}
+        self._served.clear()
+        self._served.update({**wanted, **kept})
         for slug in changed.removed:
             self.execution.unregister(slug)
         for slug in (*changed.added, *changed.replaced):
@@ -264,13 +268,13 @@ class Exchange:
         self.execution.cancel(outcome.run)
         return outcome
 
-    async def _ask_child(self, parent: Run, number: int, slug: str, text: str) -> View:
+    async def _ask_child(self, parent: Run, number: int, slug: str, text: str, hops: int) -> View:
         """Start a child, or find the one that this very question started before the process died."""
         self.agent(slug)
         question = f"{parent.id}/{parent.turns}/{number}/{slug}/{text}"
         child = RunId(str(uuid.uuid5(uuid.NAMESPACE_URL, question)))
         await self.commands.execute(parent.id, Adopt(parent.epoch, child, slug))
-        message = Message(f"{child}.0", (text_part(text),))
+        message = Message(f"{child}.0", (text_part(text),), hops_metadata(hops))
         start = Start(slug, parent.conversation, parent.principal, message, parent.id)
         try:
             outcome = await self._start(child, start, None)
@@ -286,6 +290,8 @@ class Exchange:
             self._signals.tell(run.id, run.version)
         if run.children and (run.cancel_requested or run.state is State.FAILED):
             self._spawn(self._cancel_children(run))
+        if run.notes and run.state in _FORSAKEN:
+            self._forsake(run)
 
     def _heard(self, runs: list[tuple[RunId, int]], agents: list[str]) -> None:
         """What other replicas have done."""
@@ -309,12 +315,33 @@ class Exchange:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _forsake(self, run: Run) -> None:
+        driver = self._served.get(run.agent)
+        if isinstance(driver, Forsaken):
+            self._spawn(driver.forsake(run))
+
     async def _cancel_children(self, run: Run) -> None:
         for child in run.children:
             try:
                 await self._cancel(child, Cancel(run.principal, f"Its parent task {run.id} ended."))
             except (RunEnded, RunNotFound):
                 continue
+
+
+class _Agents(Mapping[str, Agent]):
+    """Agents as their drivers describe them at the moment: one that is served elsewhere may learn more about itself."""
+
+    def __init__(self, served: Mapping[str, Driver]) -> None:
+        self._served = served
+
+    def __getitem__(self, slug: str) -> Agent:
+        return self._served[slug].agent
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._served)
+
+    def __len__(self) -> int:
+        return len(self._served)
 
 
 def _by_slug(drivers: Sequence[Driver]) -> dict[str, Driver]:

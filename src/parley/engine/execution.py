@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 
 from parley.core.agents import Agent
+from parley.core.conversations import hops_of
 from parley.core.dialogue import Round
 from parley.core.events import Canceled, Completed, Event, Failed, Rejected
 from parley.core.runs import Begin, Emit, Recover, Report, Run, State
@@ -14,7 +16,7 @@ from parley.engine.attachments import Attachments
 from parley.engine.commands import Commands
 from parley.engine.outbox import Outbox
 from parley.engine.ports import Cluster, Driver, Store
-from parley.engine.recall import earlier_rounds
+from parley.engine.recall import earlier_notes, earlier_rounds
 from parley.engine.streams import read_all
 from parley.engine.turns import Turn
 from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
@@ -23,7 +25,8 @@ from parley.telemetry import tell
 
 GRACE_S = 5.0
 
-AskFor = Callable[[Run, int, str, str], Awaitable[View]]
+AskFor = Callable[[Run, int, str, str, int], Awaitable[View]]
+"""Who asks, its how-manieth question, whom, what, and through how many servers the matter has come."""
 
 
 class _Job:
@@ -294,12 +297,13 @@ class Execution:
         async def ask(agent: str, text: str) -> View:
             nonlocal asked
             asked += 1
-            return await self._ask(run, asked, agent, text)
+            return await self._ask(run, asked, agent, text, max(map(hops_of, turn.inputs)))
 
         async def recall(most: int) -> list[Round]:
             return await earlier_rounds(self._store, run, most)
 
-        return Turn(spec, run, events, ask, self._attachments.loaded, recall)
+        turn = Turn(spec, run, events, ask, self._attachments.loaded, recall, partial(earlier_notes, self._store, run))
+        return turn
 
     def _tell_ended(self, run: Run) -> None:
         tell(

@@ -1,7 +1,7 @@
 """What the engine needs from the outside, as protocols. An adapter is one module that implements one of them."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -307,3 +307,12 @@ class Driver(Protocol):
     def agent(self) -> Agent: ...
 
     def run(self, turn: "Turn") -> AsyncGenerator[Output, None]: ...
+
+
+@runtime_checkable
+class Forsaken(Protocol):
+    """A driver whose work goes on elsewhere, so that it must be told when nobody wants it any more."""
+
+    async def forsake(self, run: Run) -> None:
+        """The run, of which something was noted, was canceled or has failed. Best effort, within a few seconds."""
+        ...

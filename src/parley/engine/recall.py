@@ -22,3 +22,15 @@ async def earlier_rounds(store: Store, run: Run, most: int) -> list[Round]:
         if events and events[0].seq == 1:
             found = [*rounds(events), *found]
     return found[-most:]
+
+
+LOOK_BACK = 20
+"""How many runs of a conversation are looked at for what an agent noted in them."""
+
+
+async def earlier_notes(store: Store, run: Run) -> dict[str, str]:
+    """Of the newest run of the same principal that has any: what an agent knows of one it must not tell another."""
+    listing = Listing(principal=run.principal, agent=run.agent, conversation=run.conversation, limit=LOOK_BACK)
+    listed, _ = await store.list_runs(listing)
+    noted = [one.notes for one in listed if one.id != run.id and one.notes]
+    return noted[0] if noted else {}

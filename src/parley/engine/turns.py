@@ -8,7 +8,7 @@ from parley.core.agents import Agent
 from parley.core.artifacts import Artifact, Parts, text_of
 from parley.core.conversations import Message
 from parley.core.dialogue import Round, rounds
-from parley.core.events import Event, InputReceived
+from parley.core.events import QUESTIONS, ArtifactAdded, Event, InputReceived, Noted, Progress
 from parley.core.runs import Run
 from parley.core.views import Said, View, view_of
 from parley.ids import ConversationId, RunId
@@ -16,6 +16,7 @@ from parley.ids import ConversationId, RunId
 Ask = Callable[[str, str], Awaitable[View]]
 Load = Callable[[Parts], Awaitable[Parts]]
 Recall = Callable[[int], Awaitable[list[Round]]]
+RecallNotes = Callable[[], Awaitable[dict[str, str]]]
 
 
 class Answer:
@@ -44,7 +45,8 @@ class Turn:
     """The new input, everything before it, and a way to ask other agents."""
 
     def __init__(
-        self, agent: Agent, run: Run, events: Sequence[Event], ask: Ask, load: Load, recall: Recall
+        self, agent: Agent, run: Run, events: Sequence[Event], ask: Ask, load: Load, recall: Recall,
+        recall_notes: RecallNotes | None = None,
     ) -> None:  # fmt: skip
         self.agent = agent
         """The agent that is asked, as it is defined: `turn.agent.model`, `turn.agent.tools`."""
@@ -53,6 +55,7 @@ class Turn:
         self._ask = ask
         self._load = load
         self._recall = recall
+        self._recall_notes = recall_notes
 
     @cached_property
     def inputs(self) -> list[Message]:
@@ -89,6 +92,37 @@ class Turn:
     @property
     def epoch(self) -> int:
         return self._run.epoch
+
+    @property
+    def offset(self) -> int:
+        """How many inputs of this run earlier turns have read."""
+        return self._run.read_before
+
+    @property
+    def answers(self) -> bool:
+        """Whether the turn before this one ended with a question."""
+        ends = [event.type for event in self._events if event.type in QUESTIONS or event.type == "turn_ended"]
+        return bool(ends) and ends[-1] in QUESTIONS
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """What this agent noted in earlier turns of this run, or in this one before it was broken off."""
+        return self._run.notes
+
+    @property
+    def marks(self) -> list[str]:
+        """How far this agent had come since its last note, in its own words, oldest first."""
+        found: list[str] = []
+        for event in reversed(self._events):
+            if isinstance(event.payload, Noted):
+                break
+            if isinstance(event.payload, Progress | ArtifactAdded) and event.payload.mark:
+                found.append(event.payload.mark)
+        return found[::-1]
+
+    async def earlier_notes(self) -> dict[str, str]:
+        """The notes of the newest other run of this agent in this conversation, of the same principal."""
+        return await self._recall_notes() if self._recall_notes else {}
 
     @property
     def message(self) -> Message:

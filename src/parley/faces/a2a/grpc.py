@@ -120,7 +120,8 @@ class _Caller:
         given = json_format.MessageToDict(request)
         if rpc.named:
             given = _named(given, rpc.named)
-        return call, read(dialect.params[rpc.operation], msgspec.json.encode(given))
+        # In an order of its own: protobuf keeps none, and a message that is sent again must be the same.
+        return call, read(dialect.params[rpc.operation], msgspec.json.encode(given, order="sorted"))
 
 
 SERVICES: dict[str, tuple[Dialect, dict[str, Rpc]]] = {

@@ -17,8 +17,8 @@ from parley.faces.sse import KEEP_ALIVE_S
 from parley.ids import RunId
 
 _LAST_WORDS = ENDINGS | QUESTIONS
-_PRELUDE = frozenset(("submitted", "input", "started"))
-"""What is written before an agent has done anything."""
+_PRELUDE = frozenset(("submitted", "input", "started", "noted"))
+"""What is written before an agent has done anything that shows."""
 
 
 class Frame(Struct, frozen=True):

@@ -1,0 +1,241 @@
+"""One turn with a remote agent: our input over there, what happens there into our log, once, whatever breaks."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+
+from msgspec.structs import replace
+
+from parley.core.artifacts import text_of
+from parley.core.conversations import Message
+from parley.core.events import Failed, Rejected
+from parley.core.runs import TERMINAL, WAITING
+from parley.core.turns import ArtifactChunk, Done, NeedAuth, NeedInput, Note, Output, Reply, Status, Text, parts_of
+from parley.drivers.remote.options import RemoteOptions
+from parley.drivers.remote.sdk import Peer
+from parley.drivers.remote.shown import MAX_WORDS, Shown, ending, marked
+from parley.drivers.remote.words import Answered, Lost, Made, Moved, Refused, Snapshot, Step, Words
+from parley.engine.turns import Turn
+from parley.errors import ParleyError
+
+START_S = 5.0
+"""How long a remote that cannot be reached is tried before there is a task to lose."""
+_PAUSES_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+_POLLS_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+Ends = Done | NeedInput | NeedAuth | Reply | Failed | Rejected
+_ENDS = (Done, NeedInput, NeedAuth, Reply, Failed, Rejected)
+_QUESTIONS = (Done, NeedInput, NeedAuth)
+
+Steps = AsyncGenerator[Step, None]
+
+
+class _Patience:
+    """Waits a little longer each time, and gives up after a while without a sign of life."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.renew()
+
+    def renew(self) -> None:
+        self._tries = 0
+        self._since = time.monotonic()
+
+    async def wait(self, lost: Lost) -> None:
+        pause = _PAUSES_S[min(self._tries, len(_PAUSES_S) - 1)] * random.uniform(0.5, 1.0)
+        if time.monotonic() + pause - self._since > self._seconds:
+            raise lost
+        self._tries += 1
+        await asyncio.sleep(pause)
+
+
+class Dialogue:
+    """Each input is sent on its own, under a key of its own, so that whatever a turn finds done is not done again."""
+
+    def __init__(
+        self, turn: Turn, connect: Callable[[], Awaitable[Peer]], options: RemoteOptions, hops: int
+    ) -> None:  # fmt: skip
+        notes = turn.notes
+        self._turn = turn
+        self._connect = connect
+        self._options = options
+        self._hops = hops
+        self._task = notes.get("task") or None
+        self._context = notes.get("context") or None
+        self._sent = int(notes.get("sent", "0"))
+        self._shown = Shown(turn.artifacts, turn.marks, self._task or "")
+        self._cursor = _latest(turn.marks, notes.get("cursor", ""))
+        self._message = turn.message
+        self._waiting: Snapshot | None = None
+        """The task as it waited when the stream began: that is its end only if nothing follows."""
+
+    async def outputs(self) -> AsyncGenerator[Output, None]:
+        try:
+            for place, message in enumerate(self._turn.inputs, self._turn.offset):
+                if place + 1 < self._sent:
+                    continue
+                last = place + 1 == self._turn.offset + len(self._turn.inputs)
+                async for output in self._input(place, message):
+                    if last or not isinstance(output, _QUESTIONS):
+                        yield output
+                    elif parts := parts_of(output.content):
+                        # The next input is the answer, and has come already.
+                        yield Status(parts)
+                    if isinstance(output, Failed | Rejected):
+                        return
+        except Lost as lost:
+            yield _lost(lost, self._task)
+        except Refused as refused:
+            yield _refused(refused)
+        except ParleyError as error:
+            yield Failed(error.code, error.message)
+
+    async def _input(self, place: int, message: Message) -> AsyncGenerator[Output, None]:
+        """From one input to the end of what the remote makes of it."""
+        self._message = replace(message, parts=await self._turn.loaded(message.parts))
+        if self._context is None:
+            self._context = (await self._turn.earlier_notes()).get("context") or None
+        patience = _Patience(START_S if self._task is None else self._options.patience_s)
+        while True:
+            fresh = place >= self._sent
+            try:
+                peer = await self._connect()
+                steps = self._send(peer, place) if fresh else self._follow(peer)
+                async with aclosing(steps):
+                    async for step in steps:
+                        patience = _Patience(self._options.patience_s)
+                        async for output in self._heard(step, place):
+                            yield output
+                            if isinstance(output, _ENDS):
+                                return
+                if self._waiting is not None and (end := ending(self._waiting.state, self._waiting.said)):
+                    yield end
+                    return
+                lost = Lost("the stream ended before the task did")
+            except Lost as error:
+                lost = error
+                if fresh and place >= self._sent and not (lost.unsent or await self._may_repeat()):
+                    raise
+            except Refused as refused:
+                if fresh and place < self._sent and refused.kind == "other":
+                    # It had taken the message: what it refused afterwards was to go on telling.
+                    lost = Lost(refused.words[:MAX_WORDS])
+                elif self._is_over(refused, fresh=fresh):
+                    continue
+                else:
+                    raise
+            await patience.wait(lost)
+
+    def _is_over(self, refused: Refused, *, fresh: bool) -> bool:
+        """Whether the remote refused a message because its task had ended: then that end is what there is to say, or,
+        if nobody was asked anything, the message begins a new task over there."""
+        if not fresh or refused.kind != "over" or self._task is None:
+            return False
+        if self._turn.answers:
+            self._sent = self._turn.offset + len(self._turn.inputs)
+        else:
+            self._task = None
+        return True
+
+    async def _may_repeat(self) -> bool:
+        """Whether a message that may have arrived can be sent once more."""
+        try:
+            return (await self._connect()).idempotent
+        except Lost:
+            return False
+
+    def _send(self, peer: Peer, place: int) -> Steps:
+        key = f"{self._turn.run_id}/{place}"
+        return peer.send(self._message, self._task, self._context, key, hops=self._hops)
+
+    async def _follow(self, peer: Peer) -> Steps:
+        """The rest of a task that is known: by its stream if there is one, else by asking again and again."""
+        assert self._task is not None
+        streamed = False
+        try:
+            async with aclosing(peer.subscribe(self._task, self._cursor)) as steps:
+                async for step in steps:
+                    streamed = True
+                    yield step
+        except Refused as refused:
+            if refused.kind not in ("over", "unknown", "other"):
+                raise
+        tries = 0
+        while True:
+            yield Step(await peer.get(self._task))
+            if streamed:
+                return
+            await asyncio.sleep(_POLLS_S[min(tries, len(_POLLS_S) - 1)])
+            tries += 1
+
+    async def _heard(self, step: Step, place: int) -> AsyncGenerator[Output, None]:
+        """What one event of the remote means here. What ends the turn comes last."""
+        match step.heard:
+            case Snapshot() as now:
+                async for output in self._seen(now, step.cursor, place):
+                    yield output
+            case Made() as made:
+                for output in marked(self._shown.made(made), step.cursor):
+                    yield output
+            case Moved(state, said):
+                end = ending(state, said)
+                outputs = [end] if end else marked(self._shown.said(said), step.cursor)
+                for output in outputs:
+                    yield output
+            case Answered(context, said):
+                for output in self._answer(context, said, place):
+                    yield output
+        if step.cursor is not None:
+            self._cursor = step.cursor
+
+    async def _seen(self, now: Snapshot, cursor: int | None, place: int) -> AsyncGenerator[Output, None]:
+        fresh = place >= self._sent
+        outputs = self._shown.caught_up(now, self._message.id)
+        for output in outputs if fresh else marked(outputs, cursor):
+            yield output
+        if fresh:
+            begins = self._task != now.task
+            self._task, self._context, self._sent = now.task, now.context, place + 1
+            yield Note({"task": now.task, "context": now.context, "sent": str(self._sent), "cursor": str(cursor or "")})
+            if begins and not outputs and self._turn.agent.replies == "either":
+                # Who does not know yet whether the answer will be a task learns it from this.
+                yield Status(())
+        # A task that is answered may still be shown as it was when it asked.
+        self._waiting = now if fresh and now.state in WAITING else None
+        end = ending(now.state, now.said)
+        if end and (now.state in TERMINAL or not fresh):
+            yield end
+
+    def _answer(self, context: str, said: Words, place: int) -> list[Output]:
+        self._sent = place + 1
+        note = Note({"context": context, "sent": str(self._sent), "task": "", "cursor": ""})
+        if self._turn.agent.replies != "task":
+            return [note, Reply(said.parts)]
+        if all(part.text is not None for part in said.parts):
+            return [note, Text(text_of(said.parts)), Done()]
+        return [note, ArtifactChunk(said.parts, f"response-{self._turn.number}", "response"), Done()]
+
+
+def _latest(marks: list[str], noted: str) -> int | None:
+    """The number of the last event of the remote that is in our log."""
+    numbers = [mark for mark in (noted, *marks) if mark.isdigit()]
+    return int(numbers[-1]) if numbers else None
+
+
+def _lost(lost: Lost, task: str | None) -> Failed:
+    if task is not None:
+        return Failed("remote_lost", f"The remote agent cannot be reached any more ({lost.why}).")
+    if lost.unsent:
+        return Failed("remote_unreachable", f"The remote agent cannot be reached ({lost.why}).")
+    return Failed(
+        "remote_lost",
+        f"The connection broke before the remote agent answered ({lost.why}); it may have begun all the same.",
+    )
+
+
+def _refused(refused: Refused) -> Failed:
+    if refused.kind == "not_found":
+        return Failed("remote_lost", "The remote agent does not know the task any more.")
+    return Failed("remote_refused", f"The remote agent refused: {refused.words}"[:MAX_WORDS])

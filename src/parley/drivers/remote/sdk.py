@@ -1,0 +1,374 @@
+"""The official A2A client, and the only place that knows it: every binding and version of A2A, in plain values."""
+
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+from a2a.client import Client, ClientCallContext, ClientConfig, ClientFactory
+from a2a.client.card_resolver import parse_agent_card
+from a2a.client.service_parameters import with_a2a_extensions
+from a2a.types import a2a_pb2 as pb
+from a2a.utils.errors import (
+    A2AError,
+    MethodNotFoundError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from google.protobuf import json_format, struct_pb2
+from msgspec import UNSET, Raw, UnsetType
+
+from parley.core.agents import Skill
+from parley.core.artifacts import Artifact, Part, Parts
+from parley.core.conversations import HOPS, Message
+from parley.core.runs import State
+from parley.drivers.remote.bridge import NUMBERS, Bridge, Numbers, tidy
+from parley.drivers.remote.options import BINDINGS, Known, RemoteOptions, credentials
+from parley.drivers.remote.outside import Outside
+from parley.drivers.remote.words import Answered, Heard, Lost, Made, Moved, Refused, Snapshot, Step, Words
+from parley.errors import ParleyError
+
+CONNECT_S = 5.0
+CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
+RESUMABLE = "urn:parley:extension:resumable-streams:1"
+IDEMPOTENT = "urn:parley:extension:idempotency-key:1"
+_STATES: dict[int, State] = {
+    number: State(name.removeprefix("TASK_STATE_").lower()) for name, number in pb.TaskState.items() if number
+}
+_TRANSIENT = frozenset((408, 425, 429, 502, 503, 504))
+_GONE = frozenset(("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "ABORTED", "UNKNOWN"))
+_KEYS = frozenset(("UNAUTHENTICATED", "PERMISSION_DENIED"))
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+class Card:
+    """A card as it was fetched, with what is needed to ask whether it still holds."""
+
+    def __init__(self, proto: pb.AgentCard, url: str, etag: str | None) -> None:
+        self.proto = proto
+        self.url = url
+        self.etag = etag
+
+    @property
+    def known(self) -> Known:
+        card = self.proto
+        skills = tuple(
+            Skill(one.id, one.name, one.description, tuple(one.tags), tuple(one.examples)) for one in card.skills
+        )
+        return Known(card.description, skills, tuple(card.default_input_modes), tuple(card.default_output_modes))
+
+
+class Peer:
+    """One remote agent, spoken to by the binding that suits both."""
+
+    def __init__(self, options: RemoteOptions, card: Card, http: httpx.AsyncClient) -> None:
+        chosen = _offered(options, card.proto)
+        declared = {extension.uri for extension in chosen.capabilities.extensions}
+        config = ClientConfig(
+            streaming=True,
+            httpx_client=http,
+            supported_protocol_bindings=list(options.bindings or _bindings()),
+            use_client_preference=bool(options.bindings),
+            grpc_channel_factory=_channel(options),
+        )
+        try:
+            self._client: Client = ClientFactory(config).create(chosen)
+        except ValueError:
+            raise Refused("other", "The card offers no binding and version that we may use.") from None
+        self._headers = {**credentials(options), **_tenant(options, card.proto)}
+        self.streams = chosen.capabilities.streaming
+        self.resumable = RESUMABLE in declared
+        self.idempotent = IDEMPOTENT in declared
+        self._extensions = sorted(declared & {RESUMABLE, IDEMPOTENT})
+
+    def send(
+        self, message: Message, task: str | None, context: str | None, key: str, *, hops: int
+    ) -> AsyncGenerator[Step, None]:  # fmt: skip
+        """Send, and follow if the remote streams; else what it says first."""
+        request = pb.SendMessageRequest(message=_message_out(message, task, context, hops))
+        if not self.streams:
+            # A task that waits may still look as it did when the answer comes, so then it is waited for.
+            request.configuration.return_immediately = task is None
+        return self._steps(self._client.send_message(request, context=self._context({"Idempotency-Key": key})))
+
+    def subscribe(self, task: str, cursor: int | None) -> AsyncGenerator[Step, None]:
+        after = {"Last-Event-ID": str(cursor)} if cursor is not None and self.resumable else {}
+        events = self._client.subscribe(pb.SubscribeToTaskRequest(id=task), context=self._context(after))
+        return self._steps(events)
+
+    async def get(self, task: str) -> Snapshot:
+        try:
+            return _snapshot(await self._client.get_task(pb.GetTaskRequest(id=task), context=self._context({})))
+        except Exception as error:
+            raise _translated(error) from error
+
+    async def cancel(self, task: str) -> None:
+        try:
+            await self._client.cancel_task(pb.CancelTaskRequest(id=task), context=self._context({}))
+        except Exception as error:
+            raise _translated(error) from error
+
+    def _context(self, headers: Mapping[str, str]) -> ClientCallContext:
+        parameters = {**self._headers, **headers}
+        with_a2a_extensions(self._extensions)(parameters)
+        return ClientCallContext(service_parameters=parameters)
+
+    async def _steps(self, events: AsyncIterator[pb.StreamResponse]) -> AsyncGenerator[Step, None]:
+        numbers: Numbers = deque()
+        NUMBERS.set(numbers)
+        try:
+            async with aclosing(cast(AsyncGenerator[pb.StreamResponse, None], events)):
+                async for event in events:
+                    yield Step(_heard(event), numbers.popleft() if numbers else None)
+        except (Lost, Refused, GeneratorExit):
+            raise
+        except Exception as error:
+            raise _translated(error) from error
+
+
+def open_http(outside: Outside, options: RemoteOptions) -> httpx.AsyncClient:
+    timeout = httpx.Timeout(options.timeout_s, connect=CONNECT_S)
+    headers = {"Accept-Encoding": "identity"}
+    return httpx.AsyncClient(transport=Bridge(outside, options.url), timeout=timeout, headers=headers, trust_env=False)
+
+
+async def fetch_card(options: RemoteOptions, http: httpx.AsyncClient, before: Card | None = None) -> Card:
+    """The card as it is now; the one before when that still holds."""
+    base = options.url.rstrip("/")
+    urls = [before.url] if before else [base] if base.endswith(".json") else [base + path for path in CARD_PATHS]
+    reply: httpx.Response | None = None
+    headers = {"A2A-Version": "1.0", **credentials(options)}
+    if before and before.etag:
+        headers["If-None-Match"] = before.etag
+    for url in urls:
+        try:
+            reply = await http.get(url, headers=headers)
+        except ParleyError:
+            raise
+        except Exception as error:
+            raise _translated(error) from error
+        if before and reply.status_code == 304:
+            return before
+        if reply.status_code != 404:
+            break
+    assert reply is not None
+    return _card(reply)
+
+
+def _card(reply: httpx.Response) -> Card:
+    if reply.status_code in _TRANSIENT:
+        raise Lost(f"HTTP {reply.status_code}", unsent=True)
+    if reply.status_code in (401, 403):
+        raise Refused("credentials", f"It refused our credentials (HTTP {reply.status_code}).")
+    if reply.status_code != 200:
+        raise Refused("other", f"There is no agent card at its address (HTTP {reply.status_code}).")
+    try:
+        return Card(parse_agent_card(reply.json()), str(reply.url), reply.headers.get("etag"))
+    except (ValueError, json_format.Error):
+        raise Refused("other", "What stands at the address of its card is not an agent card.") from None
+
+
+def _offered(options: RemoteOptions, card: pb.AgentCard) -> pb.AgentCard:
+    """The card with only those addresses that we may use: credentials go nowhere but to the host that they are for."""
+    offered = pb.AgentCard()
+    offered.CopyFrom(card)
+    del offered.supported_interfaces[:]
+    for one in card.supported_interfaces:
+        if options.version and not f"{one.protocol_version}.".startswith(f"{options.version}."):
+            continue
+        # A guard looks after HTTP only, so gRPC leads nowhere but to the host that the definition names.
+        if (options.token_from or one.protocol_binding == "GRPC") and not _is_same_place(options.url, one.url):
+            continue
+        offered.supported_interfaces.append(one)
+    return offered
+
+
+def _tenant(options: RemoteOptions, card: pb.AgentCard) -> dict[str, str]:
+    """0.3 over gRPC has no field for it; a Parley reads it beside the call."""
+    tenants = [one.tenant for one in card.supported_interfaces if one.protocol_binding == "GRPC" and one.tenant]
+    return {"tenant": tenants[0]} if tenants and options.bindings[:1] == ("GRPC",) else {}
+
+
+def _is_same_place(ours: str, theirs: str) -> bool:
+    here, there = urlsplit(ours), urlsplit(theirs if "://" in theirs else f"grpc://{theirs}")
+    if there.scheme == "grpc":
+        return here.hostname == there.hostname
+    return (here.scheme, here.hostname, here.port) == (there.scheme, there.hostname, there.port)
+
+
+def _bindings() -> tuple[str, ...]:
+    try:
+        import grpc  # noqa: F401  # pyright: ignore
+    except ImportError:
+        return BINDINGS
+    return (*BINDINGS, "GRPC")
+
+
+def _channel(options: RemoteOptions) -> Any:
+    try:
+        import grpc.aio  # pyright: ignore
+    except ImportError:
+        return None
+    channels: Any = grpc.aio  # pyright: ignore
+    if options.url.startswith("http:"):
+        return channels.insecure_channel
+    credentials: Any = cast(Any, grpc).ssl_channel_credentials()
+    return partial(channels.secure_channel, credentials=credentials)
+
+
+def _translated(error: Exception) -> Exception:
+    """Whether the remote is gone or says no, in words without anything that was sent."""
+    if isinstance(error, ParleyError):
+        return error
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, httpx.TransportError | httpx.HTTPStatusError):
+        cause = cause.__cause__
+    if isinstance(error, TaskNotFoundError):
+        return Refused("not_found", "It does not know the task.")
+    if isinstance(error, UnsupportedOperationError):
+        return Refused("over", error.message)
+    if isinstance(cause, httpx.TransportError):
+        return Lost(type(cause).__name__, unsent=isinstance(cause, _UNSENT))
+    if isinstance(cause, httpx.HTTPStatusError):
+        return _status_translated(cause.response)
+    if rpc := _rpc_status(error):
+        return Refused("credentials", f"It refused our credentials ({rpc}).") if rpc in _KEYS else Lost(f"gRPC {rpc}")
+    if isinstance(error, MethodNotFoundError | NotImplementedError):
+        return Refused("unknown", "It does not know the operation.")
+    if isinstance(error, A2AError):
+        return Refused("other", error.message)
+    return Refused("other", f"Its answer cannot be read as A2A ({type(error).__name__}).")
+
+
+def _rpc_status(error: BaseException | None) -> str | None:
+    """The status of a gRPC call that tells of the connection, or of us, and not of what was asked."""
+    while error is not None:
+        code = getattr(error, "code", None)
+        name = getattr(cast(Any, code()), "name", None) if callable(code) else None
+        if name in _GONE or name in _KEYS:
+            return str(name)
+        error = error.__cause__
+    return None
+
+
+def _status_translated(reply: httpx.Response) -> Exception:
+    status = reply.status_code
+    if status in (401, 403):
+        return Refused("credentials", f"It refused our credentials (HTTP {status}).")
+    if status in _TRANSIENT:
+        return Lost(f"HTTP {status}", unsent=status in (429, 503))
+    try:
+        words = msgspec.json.decode(reply.content, type=_Problem).error.message
+    except (msgspec.MsgspecError, httpx.StreamError):
+        words = f"HTTP {status}."
+    return Refused("unknown" if status in (404, 405, 501) else "other", words)
+
+
+class _Fault(msgspec.Struct):
+    message: str
+
+
+class _Problem(msgspec.Struct):
+    error: _Fault
+
+
+def _message_out(message: Message, task: str | None, context: str | None, hops: int) -> pb.Message:
+    metadata: dict[str, Any] = {} if message.metadata is UNSET else msgspec.json.decode(message.metadata)
+    return pb.Message(
+        message_id=message.id,
+        role=pb.Role.ROLE_USER,
+        parts=[_part_out(part) for part in message.parts],
+        task_id=task or "",
+        context_id=context or "",
+        metadata=json_format.ParseDict({**metadata, HOPS: hops}, struct_pb2.Struct()),
+        extensions=message.extensions,
+    )
+
+
+def _part_out(part: Part) -> pb.Part:
+    out = pb.Part(media_type=part.media_type or "", filename=part.filename or "")
+    if part.text is not None:
+        out.text = part.text
+    elif part.raw is not None:
+        out.raw = part.raw
+    elif part.url is not None:
+        out.url = part.url
+    elif part.data is not UNSET:
+        json_format.Parse(bytes(part.data), out.data)
+    if part.metadata is not UNSET:
+        json_format.Parse(bytes(part.metadata), out.metadata)
+    return out
+
+
+def _heard(event: pb.StreamResponse) -> Heard:
+    match event.WhichOneof("payload"):
+        case "task":
+            return _snapshot(event.task)
+        case "message":
+            return Answered(event.message.context_id, _words(event.message))
+        case "status_update":
+            status = event.status_update.status
+            return Moved(_state(status.state), _words(status.message) if status.HasField("message") else None)
+        case "artifact_update":
+            update = event.artifact_update
+            made = _artifact(update.artifact)
+            return Made(
+                made.id, made.parts, made.name, made.description, update.append, update.last_chunk, made.metadata
+            )
+        case _:
+            raise Refused("other", "An event of its stream says nothing.")
+
+
+def _snapshot(task: pb.Task) -> Snapshot:
+    status = task.status
+    return Snapshot(
+        task.id,
+        task.context_id,
+        _state(status.state),
+        _words(status.message) if status.HasField("message") else None,
+        tuple(_words(message) for message in task.history),
+        tuple(_artifact(artifact) for artifact in task.artifacts),
+    )
+
+
+def _state(number: int) -> State:
+    """A state that nobody knows is one in which the work goes on."""
+    return _STATES.get(number, State.WORKING)
+
+
+def _words(message: pb.Message) -> Words:
+    code = message.metadata.fields["code"].string_value if "code" in message.metadata.fields else None
+    role = "user" if message.role == pb.Role.ROLE_USER else "agent"
+    return Words(message.message_id, role, _parts(message.parts), code or None)
+
+
+def _artifact(artifact: pb.Artifact) -> Artifact:
+    return Artifact(
+        artifact.artifact_id, _parts(artifact.parts), artifact.name or None, artifact.description or None,
+        _json(artifact.metadata) if artifact.HasField("metadata") else UNSET,
+    )  # fmt: skip
+
+
+def _parts(parts: Any) -> Parts:
+    return tuple(_part(part) for part in parts if part.WhichOneof("content"))
+
+
+def _part(part: pb.Part) -> Part:
+    kind = part.WhichOneof("content")
+    return Part(
+        text=part.text if kind == "text" else None,
+        raw=part.raw if kind == "raw" else None,
+        url=part.url if kind == "url" else None,
+        data=_json(part.data) if kind == "data" else UNSET,
+        media_type=part.media_type or None,
+        filename=part.filename or None,
+        metadata=_json(part.metadata) if part.HasField("metadata") else UNSET,
+    )
+
+
+def _json(value: Any) -> Raw | UnsetType:
+    return Raw(tidy(json_format.MessageToDict(value)))
