@@ -10,5 +10,5 @@ from .agents import AGENTS
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
-    async with serving(tmp_path / "data", AGENTS) as running:
+    async with serving(tmp_path / "data", AGENTS, grpc_port=0) as running:
         yield running

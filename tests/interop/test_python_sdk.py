@@ -1,10 +1,11 @@
-"""a2a-sdk 1.3.0 with its default settings, over both of its bindings that we serve."""
+"""a2a-sdk 1.3.0 with its default settings, over all three of its bindings."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import httpx
 import pytest
 from a2a.client import A2ACardResolver, AuthInterceptor, Client, ClientConfig, CredentialService, create_client
@@ -48,7 +49,7 @@ from .agents import AGENTS, MEMBERS
 # The SDK's own protobuf classes and the caller of its private asyncio functions.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
-BINDINGS = ("JSONRPC", "HTTP+JSON")
+BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 UNKNOWN = "01900000-0000-7000-8000-000000000000"
 
 
@@ -76,7 +77,9 @@ async def connect(server: Server, binding: str) -> AsyncIterator[Connect]:
 
     async def connected(agent: str | AgentCard, **config: Any) -> Client:
         where = agent if isinstance(agent, AgentCard) else server.agent(agent)
-        settings = ClientConfig(supported_protocol_bindings=[binding], **config)
+        settings = ClientConfig(
+            supported_protocol_bindings=[binding], grpc_channel_factory=grpc.aio.insecure_channel, **config
+        )
         clients.append(await create_client(where, settings))
         return clients[-1]
 
@@ -88,6 +91,10 @@ async def connect(server: Server, binding: str) -> AsyncIterator[Connect]:
 async def card_of(server: Server, agent: str) -> AgentCard:
     async with httpx.AsyncClient() as http:
         return await A2ACardResolver(http, server.agent(agent)).get_agent_card()
+
+
+def grpc_of(card: AgentCard) -> str:
+    return next(one.url for one in card.supported_interfaces if one.protocol_binding == "GRPC")
 
 
 def as_of_0_3(card: AgentCard) -> AgentCard:
@@ -123,8 +130,13 @@ async def test_an_answer_needs_the_task_and_no_context(connect: Connect, streami
     await check_round_trip(await connect("writer", streaming=streaming), streaming=streaming)
 
 
-async def test_the_clients_own_layer_for_0_3_understands_us_too(server: Server, connect: Connect) -> None:
-    client = await connect(as_of_0_3(await card_of(server, "writer")))
+async def test_the_clients_own_layer_for_0_3_understands_us_too(server: Server, connect: Connect, binding: str) -> None:
+    card = as_of_0_3(await card_of(server, "writer"))
+    if binding == "GRPC":
+        # 0.3 cannot name an agent there, so only the default agent offers it.
+        assert all(one.protocol_binding != "GRPC" for one in card.supported_interfaces)
+        return
+    client = await connect(card)
     await check_round_trip(client, streaming=True)
     with pytest.raises(TaskNotFoundError):
         await client.get_task(GetTaskRequest(id=UNKNOWN))
@@ -157,8 +169,12 @@ async def test_polling_answers_at_once(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0", "0.3"])
-async def test_bytes_travel_both_ways(server: Server, connect: Connect, version: str) -> None:
+async def test_bytes_travel_both_ways(server: Server, connect: Connect, binding: str, version: str) -> None:
     card = await card_of(server, "file")
+    if (binding, version) == ("GRPC", "0.3"):
+        # The default agent, and the only one that 0.3 can reach there.
+        server.exchange.replace([one for one in AGENTS if one.agent.slug == "file"])
+        card.supported_interfaces.add(url=grpc_of(card), protocol_binding="GRPC", protocol_version="0.3")
     client = await connect(as_of_0_3(card) if version == "0.3" else card, streaming=False)
     part = Part(raw=bytes(range(256)), filename="all.bin", media_type="application/octet-stream")
     message = Message(message_id=new_id(), role=Role.ROLE_USER, parts=[part])
@@ -231,7 +247,9 @@ async def test_the_signature_of_a_card_is_verified_with_our_published_keys(serve
         return keys[kid or ""]
 
     verify = create_signature_verifier(key_of, ["ES256"])
-    settings = ClientConfig(supported_protocol_bindings=[binding])
+    settings = ClientConfig(
+        supported_protocol_bindings=[binding], grpc_channel_factory=grpc.aio.insecure_channel
+    )  # fmt: skip
     client = await create_client(server.agent("member"), settings, signature_verifier=verify)
     await client.get_extended_agent_card(GetExtendedAgentCardRequest(), signature_verifier=verify)
     await client.close()
@@ -243,9 +261,10 @@ async def test_the_signature_of_a_card_is_verified_with_our_published_keys(serve
 
 async def test_a_tenant_names_the_agent_at_the_root(server: Server, binding: str, connect: Connect) -> None:
     card = await card_of(server, "echo")
+    url = grpc_of(card) if binding == "GRPC" else server.url
     del card.supported_interfaces[:]
     card.supported_interfaces.append(
-        AgentInterface(url=server.url, protocol_binding=binding, protocol_version="1.0", tenant="writer")
+        AgentInterface(url=url, protocol_binding=binding, protocol_version="1.0", tenant="writer")
     )
     client = await connect(card)
     await check_round_trip(client, streaming=True)
@@ -271,8 +290,10 @@ async def test_a_client_with_a_key_finds_out_how_to_present_it(tmp_path: Path, b
         async def get_credentials(self, security_scheme_name: str, context: Any) -> str | None:
             return made.json()["token"] if security_scheme_name == "bearer" else None
 
-    async with serving(tmp_path / "data", AGENTS, auth="required") as server:
-        settings = ClientConfig(supported_protocol_bindings=[binding])
+    async with serving(tmp_path / "data", AGENTS, auth="required", grpc_port=0) as server:
+        settings = ClientConfig(
+            supported_protocol_bindings=[binding], grpc_channel_factory=grpc.aio.insecure_channel
+        )  # fmt: skip
         async with await create_client(server.agent("echo"), settings, [AuthInterceptor(Keyring())]) as client:
             steps = await everything(client.send_message(ask("hello")))
             assert steps[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
