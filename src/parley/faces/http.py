@@ -58,16 +58,24 @@ class Shielded:
         return None
 
 
+def headers_of(scope: Scope) -> dict[bytes, bytes]:
+    """By name; looked through once per request, however many ask."""
+    found: dict[bytes, bytes] | None = scope.get("parley.headers")
+    if found is None:
+        found = scope["parley.headers"] = dict(scope["headers"])
+    return found
+
+
 def header(scope: Scope, name: bytes) -> str | None:
-    for key, value in scope["headers"]:
-        if key == name:
-            return value.decode("latin-1").strip()
-    return None
+    value = headers_of(scope).get(name)
+    return None if value is None else value.decode("latin-1").strip()
 
 
 def asked_version(scope: Scope) -> str:
     """`A2A-Version` of the header or else the query, without its patch number; empty when there is none."""
     asked = header(scope, b"a2a-version")
+    if asked == "1.0":
+        return asked
     if asked is None and scope.get("query_string"):
         asked = parse_qs(scope["query_string"].decode("latin-1")).get("A2A-Version", [""])[0].strip()
     return ".".join((asked or "").split(".")[:2])
@@ -76,7 +84,7 @@ def asked_version(scope: Scope) -> str:
 def is_json(scope: Scope) -> bool:
     """What the request says its body is; one that says nothing is taken at its word."""
     media = header(scope, b"content-type")
-    if not media:
+    if not media or media == "application/json":
         return True
     kind = media.partition(";")[0].strip().lower()
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))

@@ -3,14 +3,13 @@
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley.errors import ParleyError, Unauthenticated
-from parley.faces.http import Headers, answer
+from parley.faces.http import Headers, answer, headers_of
 from parley.faces.local import is_local
 from parley.faces.refusals import refuse
 from parley.security.credentials import Gate
 from parley.telemetry import tell
 
 _OPEN = frozenset({"/healthz", "/readyz"})
-_WANTED = frozenset({b"host", b"origin", b"authorization", b"x-api-key", b"access-control-request-method"})
 _FOREIGN = {"code": "foreign_origin", "message": "This server answers only requests from its own machine."}
 
 Seen = dict[bytes, bytes]
@@ -28,7 +27,7 @@ class Identified:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        seen: Seen = {name: value for name, value in scope["headers"] if name in _WANTED}
+        seen = headers_of(scope)
         if self._local and not is_local(seen.get(b"host", b""), seen.get(b"origin"), self._origins):
             return await answer(send, 403, {"error": _FOREIGN})
         try:
