@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -182,10 +182,11 @@ STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + FA
 
 async def canceled(at: House) -> Json:
     task = ""
-    async for frame in at.client.stream("go"):
-        task = frame.get("task", {}).get("id", task)
-        if "artifactUpdate" in frame:
-            break
+    async with aclosing(at.client.stream("go")) as frames:
+        async for frame in frames:
+            task = frame.get("task", {}).get("id", task)
+            if "artifactUpdate" in frame:
+                break
     return await at.client.cancel(task)
 
 
@@ -242,8 +243,8 @@ async def test_the_same_under_the_event_loop_of_a_real_server(tmp_path: Path) ->
     server = await ServerProcess.start([define(tmp_path, STUBBORN, command={"grace_s": 0.2})], tmp_path / "data")
     try:
         async with Client(f"{server.url}/agents/prog") as client:
-            frames = client.stream("x" * 300_000)
-            task = (await anext(frames))["task"]["id"]
+            async with aclosing(client.stream("x" * 300_000)) as frames:
+                task = (await anext(frames))["task"]["id"]
             await until(lambda: len(pids()) == 3)
             assert state(await client.cancel(task)) == "canceled"
             assert not any(map(alive, pids()))

@@ -5,7 +5,7 @@ import json
 import logging
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -145,12 +145,12 @@ async def test_only_so_much_is_remembered(tmp_path: Path, wire: Wire, far: Vendo
 
 async def test_a_cancel_hangs_up_and_keeps_what_was_said(chat: Chat, wire: Wire, far: Vendor) -> None:
     far.replies = [Reply((*wire.start(), wire.word("half"), HANG))]
-    frames = chat.client.stream("go")
     task = ""
-    async for frame in frames:
-        task = frame.get("task", {}).get("id", task)
-        if "artifactUpdate" in frame:
-            break
+    async with aclosing(chat.client.stream("go")) as frames:
+        async for frame in frames:
+            task = frame.get("task", {}).get("id", task)
+            if "artifactUpdate" in frame:
+                break
     canceled = await chat.client.cancel(task)
     await asyncio.wait_for(far.hung_up.wait(), 2)
     assert (state(canceled), said(canceled)) == ("canceled", "half")

@@ -98,7 +98,7 @@ NOW = int(time.time())
         {"exp": None},
         {"exp": NOW - 60},
         {"exp": "soon"},
-        {"nbf": NOW + 600},
+        {"nbf": NOW + 36_000},
         {"sub": None},
         {"sub": ""},
         {"sub": 5},
