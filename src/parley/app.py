@@ -168,11 +168,11 @@ async def open_faces(
     async with open_records(settings) as records:
         signing = signing_keys(settings, records, base_url)
         entrance = gate(settings, records)
+        cards = Cards(base_url, _access(settings), signing.sign_card)
 
         def default() -> str | None:
             return settings.default_agent or next(iter(exchange.agents), None)
 
-        cards = Cards(base_url, _access(settings), signing.sign_card, default)
         discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")
         async with open_push(exchange, settings, records, signing) as push:
             operations = Operations(exchange, push, cards, default)

@@ -44,13 +44,6 @@ class Access(Struct, frozen=True):
     oidc_url: str | None = None
 
 
-class Grpc(Struct, frozen=True):
-    """Where gRPC is served, and whether a client that names no agent there reaches this one: 0.3 cannot name any."""
-
-    address: str
-    default: bool
-
-
 class Card(Struct, frozen=True):
     body: bytes
     etag: bytes
@@ -62,14 +55,11 @@ class Cards:
     """Signed once, then given out. A client of 1.0 that says so gets its own fields alone; everybody else gets those of
     both generations, because who says nothing may be a client of 0.3."""
 
-    def __init__(
-        self, base_url: str, access: Access, sign: Sign, default: Callable[[], str | None] = lambda: None
-    ) -> None:
+    def __init__(self, base_url: str, access: Access, sign: Sign) -> None:
         self._base_url = base_url
         self._access = access
         self._sign = sign
-        self._default = default
-        self._made: dict[tuple[str, str, bool, bool], tuple[Agent, Card]] = {}
+        self._made: dict[tuple[str, str, bool], tuple[Agent, Card]] = {}
         self._grpc: str | None = None
 
     def show_grpc(self, address: str) -> None:
@@ -88,13 +78,11 @@ class Cards:
         return (await self._card(agent, version, extended=True)).body
 
     async def _card(self, agent: Agent, version: str, *, extended: bool) -> Card:
-        is_default = agent.slug == self._default()
-        place = (agent.slug, version, extended, is_default)
+        place = (agent.slug, version, extended)
         made = self._made.get(place)
         if made is not None and made[0] is agent and time.monotonic() - made[1].made < SIGNED_FOR_S:
             return made[1]
-        grpc = Grpc(self._grpc, is_default) if self._grpc else None
-        plain = card(agent, self._base_url, self._access, version, extended=extended, grpc=grpc)
+        plain = card(agent, self._base_url, self._access, version, extended=extended, grpc=self._grpc)
         tag = hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()[:32]
         body = msgspec.json.encode(await self._sign(plain))
         modified = made[1].modified if made is not None and made[0] == agent else formatdate(usegmt=True).encode()
@@ -104,7 +92,7 @@ class Cards:
 
 
 def card(
-    agent: Agent, base_url: str, access: Access, version: str, *, extended: bool = False, grpc: Grpc | None = None
+    agent: Agent, base_url: str, access: Access, version: str, *, extended: bool = False, grpc: str | None = None
 ) -> Json:
     more = agent.extended if extended and agent.extended else None
     url = f"{base_url}/agents/{agent.slug}"
@@ -133,13 +121,14 @@ def card(
     return found if version == "1.0" else _with_old_fields(found, agent, url, schemes)
 
 
-def _interfaces(agent: Agent, url: str, grpc: Grpc | None, generation: str) -> list[Json]:
+def _interfaces(agent: Agent, url: str, grpc: str | None, generation: str) -> list[Json]:
     found: list[Json] = [
         {"url": url, "protocolBinding": binding, "protocolVersion": generation} for binding in BINDINGS
     ]
-    if grpc is not None and (generation == "1.0" or grpc.default):
-        tenant = {"tenant": agent.slug} if generation == "1.0" else {}
-        found.append({"url": grpc.address, "protocolBinding": "GRPC", "protocolVersion": generation, **tenant})
+    if grpc is not None:
+        # 0.3 has no field for a tenant in its requests: there it is metadata, and without it the default agent answers.
+        interface = {"url": grpc, "protocolBinding": "GRPC", "protocolVersion": generation, "tenant": agent.slug}
+        found.append(interface)
     return found
 
 
