@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from parley.clock import Clock, now_ms
 from parley.core.access import Principal, may_see
-from parley.core.agents import Agent, check_agent
+from parley.core.agents import Agent, check_agent, check_content
 from parley.core.artifacts import check_parts, text_part
 from parley.core.conversations import Message, conversation_for, hops_metadata
 from parley.core.events import Event, Origin, Rejected
@@ -150,6 +150,7 @@ class Exchange:
         """Durable when it returns: the run exists, and will be worked on whatever happens to this process."""
         check_parts(send.message.parts)
         agent = self.agent(send.agent)
+        check_content(agent, send.message.parts)
         run = await self.visible(send.run, send.principal, agent.slug) if send.run else None
         conversation = conversation_for(send.conversation, run.conversation if run else None)
         key = _key(send)
@@ -169,6 +170,7 @@ class Exchange:
         message = branch.message
         if message is not None:
             check_parts(message.parts)
+            check_content(agent, message.parts)
             message = await self.attachments.stored_message(message)
         entries = await self._entries(run, branch.at)
         last = entries[-1]
