@@ -71,6 +71,18 @@ class Forbidden(ParleyError):
     code = "permission_denied"
 
 
+class SignatureRefused(Unauthenticated):
+    """A signed request whose token does not hold; in the words of contract 003."""
+
+    code = "signature_refused"
+
+
+class ClaimMismatch(Forbidden):
+    """A signed request that carries what its token does not claim."""
+
+    code = "claim_mismatch"
+
+
 class IssuerUnavailable(ParleyError):
     """The issuer's keys cannot be fetched, so its tokens can be neither trusted nor refused."""
 

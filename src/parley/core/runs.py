@@ -32,6 +32,8 @@ from parley.core.events import (
     Rescued,
     Started,
     Submitted,
+    ToolCalled,
+    ToolReturned,
     TurnEnded,
     type_of,
 )
@@ -187,6 +189,18 @@ class Adopt(Struct, frozen=True):
     agent: str
 
 
+class CallTool(Struct, frozen=True):
+    """Somebody is about to use a tool on the run's behalf: its executor, or its owner."""
+
+    called: ToolCalled
+
+
+class ReturnTool(Struct, frozen=True):
+    """What came of a tool that was called."""
+
+    returned: ToolReturned
+
+
 class Cancel(Struct, frozen=True):
     by: str
     reason: str | None = None
@@ -214,7 +228,7 @@ class Recover(Struct, frozen=True):
     reason: str = "The process that worked on this task stopped."
 
 
-Command = Start | Fork | Give | Begin | Emit | Adopt | Cancel | Close | Fail | Recover
+Command = Start | Fork | Give | Begin | Emit | Adopt | CallTool | ReturnTool | Cancel | Close | Fail | Recover
 
 
 def decide(run: Run | None, command: Command) -> list[Payload]:
@@ -236,6 +250,10 @@ def decide(run: Run | None, command: Command) -> list[Payload]:
             return _emit(run, command)
         case Adopt():
             return _adopt(run, command)
+        case CallTool():
+            return _call_tool(run, command)
+        case ReturnTool():
+            return _return_tool(run, command)
         case Cancel():
             return _cancel(run, command)
         case Close():
@@ -286,15 +304,15 @@ def _fork(command: Fork) -> list[Payload]:
 
 
 def _copied(run: Run | None, entry: Payload, origin: Origin) -> Payload:
-    """What an entry is in a fork: the same; but children, cancels and ends are the other run's own affair, and so is
-    what its agent noted for itself: a fork must not go on with another run's work elsewhere.
+    """What an entry is in a fork: the same; but children, tools, cancels and ends are the other run's own affair, and
+    so is what its agent noted for itself: a fork must not go on with another run's work elsewhere.
 
     The last words of a turn stay said, also where they ended the run.
     """
     match entry:
         case Submitted():
             return replace(entry, parent=None, origin=origin)
-        case ChildStarted() | CancelRequested() | Closing() | Noted():
+        case ChildStarted() | ToolCalled() | ToolReturned() | CancelRequested() | Closing() | Noted():
             return Omitted(type_of(entry))
         case Progress() | ArtifactAdded() if entry.mark:
             return replace(entry, mark="")
@@ -330,9 +348,13 @@ def _started(run: Run, command: Begin) -> Started:
     return Started(run.epoch + 1, command.replica)
 
 
-def _check_executor(run: Run, epoch: int) -> None:
+def _not_ended(run: Run) -> None:
     if run.ended:
         raise LateResult(f"The run is {run.state.value}; the late result was dropped.", state=run.state.value)
+
+
+def _check_executor(run: Run, epoch: int) -> None:
+    _not_ended(run)
     if epoch != run.epoch or run.state is not State.WORKING:
         raise LeaseLost("Another executor has this run.", epoch=run.epoch)
 
@@ -363,6 +385,19 @@ def _adopt(run: Run, command: Adopt) -> list[Payload]:
     if run.cancel_requested:
         raise RunEnded("The task is being canceled; it starts no further work.", state="canceling")
     return [ChildStarted(command.child, command.agent)]
+
+
+def _call_tool(run: Run, command: CallTool) -> list[Payload]:
+    if run.ended or run.cancel_requested:
+        state = run.state.value if run.ended else "canceling"
+        raise RunEnded(f"The task is {state}; it starts no further work.", state=state)
+    return [command.called]
+
+
+def _return_tool(run: Run, command: ReturnTool) -> list[Payload]:
+    """Also while a cancel is on record: what the tool did is worth knowing until the run has ended."""
+    _not_ended(run)
+    return [command.returned]
 
 
 def _cancel(run: Run, command: Cancel) -> list[Payload]:
@@ -429,7 +464,7 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
                 "read_before": run.read, "read": run.inputs, "turns": run.turns + (not run.resuming),
                 "resuming": False,
             }  # fmt: skip
-        case Progress() | ArtifactAdded() | Omitted():
+        case Progress() | ArtifactAdded() | ToolCalled() | ToolReturned() | Omitted():
             return {}
         case Forked():
             return _forked(run, event)

@@ -105,7 +105,7 @@ class Exchange:
         self.attachments = Attachments(blobs)
         self.commands = Commands(store, self._published, clock, max_payload, shared=shared)
         self.execution = Execution(self.commands, store, cluster, self.attachments, self._ask_child, grace_s)
-        self.retention = Retention(store, store, keep_ms, clock)
+        self.retention = Retention(store, keep_ms, clock)
         self.membership = Membership(store, cluster, self.execution, self._agents, self.retention, lease_s)
         self.on_growth: Callable[[RunId], None] | None = None
         """Called for every run that has grown, here or elsewhere; must not wait."""

@@ -141,7 +141,19 @@ class Archive(Protocol):
         ...
 
 
-class LogStore(Store, Archive, Protocol):
+class Nonces(Protocol):
+    """What may be used once, on whichever replica."""
+
+    async def claim(self, nonce: str, until: int) -> bool:
+        """Remember it until a time (ms) at least; False if it is known already. Of rivals exactly one is told True."""
+        ...
+
+    async def forget_nonces(self, before: int) -> int:
+        """Forget those whose time was before this one (ms); how many."""
+        ...
+
+
+class LogStore(Store, Archive, Nonces, Protocol):
     """What an adapter for logs implements: all of it."""
 
 

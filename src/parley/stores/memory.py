@@ -17,6 +17,7 @@ class MemoryStore:
         self._heads: dict[RunId, Head] = {}
         self._events: dict[RunId, list[Event]] = {}
         self._keys: dict[tuple[str, str], StoredKey] = {}
+        self._nonces: dict[str, int] = {}
         self._closed = False
 
     def append(self, append: Append, done: Done) -> None:
@@ -77,6 +78,20 @@ class MemoryStore:
         gone = [key for key, stored in self._keys.items() if stored.at < before]
         for key in gone:
             del self._keys[key]
+        return len(gone)
+
+    async def claim(self, nonce: str, until: int) -> bool:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+        if nonce in self._nonces:
+            return False
+        self._nonces[nonce] = until
+        return True
+
+    async def forget_nonces(self, before: int) -> int:
+        gone = [nonce for nonce, until in self._nonces.items() if until < before]
+        for nonce in gone:
+            del self._nonces[nonce]
         return len(gone)
 
     async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:

@@ -13,6 +13,7 @@ from parley.core.runs import Run, State
 from parley.engine.ports import Append, Done, Head, Listing, StoredKey
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
+from parley.stores.nonces import PostgresNonces
 from parley.stores.pool import MAX_CONNECTIONS, RIVALRY, Connection, Pool, Row
 from parley.stores.schema import Phase, migrate_postgres
 from parley.telemetry import tell
@@ -104,6 +105,7 @@ class PostgresStore:
         self._waiting: list[Waiting] = []
         self._wake = asyncio.Event()
         self._closed = False
+        self._nonces = PostgresNonces(pool)
         self._writer = asyncio.get_running_loop().create_task(self._write())
 
     def append(self, append: Append, done: Done) -> None:
@@ -163,6 +165,12 @@ class PostgresStore:
     async def forget_keys(self, before: int) -> int:
         return len(await self._pool.fetch("DELETE FROM keys WHERE at < $1 RETURNING 1", before))
 
+    async def claim(self, nonce: str, until: int) -> bool:
+        return await self._nonces.claim(nonce, until)
+
+    async def forget_nonces(self, before: int) -> int:
+        return await self._nonces.forget_nonces(before)
+
     async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
         await self._one(
             "WITH gone AS (DELETE FROM events WHERE run_id = $1 AND seq <= $2 RETURNING seq, hash), "
@@ -177,6 +185,7 @@ class PostgresStore:
             self._closed = True
             self._wake.set()
             await self._writer
+            await self._nonces.close()
             await self._pool.close()
 
     async def _one(self, sql: str, *values: object) -> Row | None:
