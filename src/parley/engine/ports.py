@@ -17,12 +17,21 @@ if TYPE_CHECKING:
     from parley.engine.turns import Turn
 
 
+LASTING = "run:"
+"""Keys of a scope that begins so, and goes on with a run's id, are kept as long as that run's log."""
+
+
 class Key(Struct, frozen=True):
     """An idempotency key, in the scope in which it is unique, and the digest of what was asked with it."""
 
     scope: str
     name: str
     digest: bytes
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it never expires."""
+        return self.scope.startswith(LASTING)
 
 
 class StoredKey(Struct, frozen=True):
@@ -53,7 +62,7 @@ class Append(Struct):
     events: list[Event]
     keys: list[Key]
     keys_expired_before: int = 0
-    """A stored key older than this (ms) counts as gone."""
+    """A stored key older than this (ms) counts as gone, unless it is lasting."""
 
     @property
     def hash(self) -> bytes:
@@ -125,11 +134,12 @@ class Archive(Protocol):
         ...
 
     async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
-        """Forget the events up to and including `floor`; the chain stays verifiable from there."""
+        """Forget the events up to and including `floor`, and the run's lasting keys that led to them; the chain stays
+        verifiable from there."""
         ...
 
     async def forget_keys(self, before: int) -> int:
-        """Forget idempotency keys older than a time (ms); how many."""
+        """Forget idempotency keys older than a time (ms), but no lasting ones; how many."""
         ...
 
 
