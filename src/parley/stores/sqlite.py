@@ -20,7 +20,7 @@ import msgspec
 
 from parley.core.events import Event, restored
 from parley.core.runs import Run, State
-from parley.engine.ports import Append, Done, Head, Listing, StoredKey
+from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
 from parley.errors import ConfigurationError, KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.nonces import FORGET_BATCH, Claim, claiming, forget_some, write_claims
@@ -44,11 +44,12 @@ _UPDATE_RUN = """
 UPDATE runs SET version = ?, hash = ?, state = ?, owner = ?, ended = ?, updated_at = ?, status_at = ?, body = ?
 WHERE run_id = ? AND version = ?"""
 _INSERT_EVENT = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES (?, ?, ?, ?, ?, ?)"
-_INSERT_KEY = """
+_INSERT_KEY = f"""
 INSERT INTO keys (scope, name, run_id, version, digest, at) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (scope, name) DO UPDATE
   SET run_id = excluded.run_id, version = excluded.version, digest = excluded.digest, at = excluded.at
-  WHERE keys.at < ?"""
+  WHERE keys.at < ? AND substr(keys.scope, 1, 4) <> '{LASTING}'"""
+_FORGET_KEYS = f"DELETE FROM keys WHERE at < ? AND substr(scope, 1, 4) <> '{LASTING}'"
 
 _encode_run = msgspec.msgpack.Encoder().encode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
@@ -188,8 +189,7 @@ class SqliteStore(SqliteReader):
         return [_decode_run(row[0]) for row in await self._all(sql, before, limit)]
 
     async def forget_keys(self, before: int) -> int:
-        delete = "DELETE FROM keys WHERE at < ?"
-        return await self._call(lambda connection: connection.execute(delete, (before,)).rowcount)
+        return await self._call(lambda connection: connection.execute(_FORGET_KEYS, (before,)).rowcount)
 
     async def forget_nonces(self, before: int) -> int:
         gone = batch = await self._call(lambda connection: forget_some(connection, before))
@@ -352,6 +352,7 @@ def _trim(connection: sqlite3.Connection, run: RunId, floor: int, snapshot: byte
                 "UPDATE runs SET floor = ?, floor_hash = ?, snapshot = ? WHERE run_id = ?", (*row, snapshot, run)
             )
             connection.execute("DELETE FROM events WHERE run_id = ? AND seq <= ?", (run, floor))
+            connection.execute("DELETE FROM keys WHERE scope = ? AND version <= ?", (LASTING + run, floor))
 
 
 def _answer(settled: list[Settled]) -> None:

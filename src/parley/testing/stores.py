@@ -16,7 +16,7 @@ import pytest
 from parley.core.events import Canceled, Completed, Event, Started
 from parley.core.runs import Run, State
 from parley.engine.audit import all_runs, verify_run
-from parley.engine.ports import Append, Key, Listing
+from parley.engine.ports import LASTING, Append, Key, Listing
 from parley.engine.ports import LogStore as Store
 from parley.errors import KeyTaken, StoreUnavailable, VersionConflict
 from parley.ids import RunId
@@ -128,6 +128,48 @@ class StoreContract:
         found = await store.find_key("scope", "key")
         assert found is not None
         assert (found.run, found.digest) == (later.run_id, b"new")
+
+    async def test_a_key_of_a_run_never_expires(self, store: Store) -> None:
+        log = LogWriter(at=1000)
+        lasting, other = Key(f"{LASTING}{log.run_id}", "frame", b"digest"), Key("runs", "frame", b"digest")
+        await put(store, log.start(lasting, other))
+        assert await store.forget_keys(10_000) == 1
+        assert await store.find_key("runs", "frame") is None
+        found = await store.find_key(lasting.scope, "frame")
+        assert found is not None
+        assert (found.run, found.version) == (log.run_id, 2)
+        again = log.append(Canceled(), keys=(lasting,), expired_before=10_000)
+        with pytest.raises(KeyTaken):
+            await put(store, again)
+        assert await store.find_key(lasting.scope, "frame") == found
+
+    async def test_of_the_keys_of_one_append_each_expires_or_lasts_by_itself(self, store: Store) -> None:
+        lasting, usual = Key(f"{LASTING}x", "key", b"digest"), Key("scope", "key", b"digest")
+        await put(store, LogWriter(at=1000).start(usual))
+        both = LogWriter(at=9000)
+        append = both.start(lasting, usual)
+        append.keys_expired_before = 5000
+        await put(store, append)
+        rival = LogWriter(at=99_000).start(usual, lasting)
+        rival.keys_expired_before = 50_000
+        with pytest.raises(KeyTaken):
+            await put(store, rival)
+        found = await store.find_key("scope", "key")
+        assert found is not None
+        assert found.run == both.run_id
+
+    async def test_the_keys_of_a_run_go_with_its_log(self, store: Store) -> None:
+        log, other = LogWriter(), LogWriter()
+        scope, others = f"{LASTING}{log.run_id}", f"{LASTING}{other.run_id}"
+        await put(store, other.start(Key(others, "a", b"digest")))
+        await put(store, log.start(Key(scope, "a", b"digest"), Key("scope", "a", b"digest")))
+        await put(store, log.append(Canceled(), keys=(Key(scope, "b", b"digest"),)))
+        await store.trim(log.run_id, 2)
+        assert [await store.find_key(scope, name) is not None for name in "ab"] == [False, True]
+        await store.trim(log.run_id, 3)
+        assert await store.find_key(scope, "b") is None
+        assert await store.find_key("scope", "a") is not None
+        assert await store.find_key(others, "a") is not None
 
     async def test_runs_in_a_state_come_in_order_of_arrival(self, store: Store) -> None:
         logs = [LogWriter(at=9), LogWriter(at=8), LogWriter(at=7), LogWriter(at=6)]
