@@ -32,8 +32,10 @@ from parley.core.runs import (
     Begin,
     CallTool,
     Cancel,
+    Close,
     Command,
     Emit,
+    Fail,
     Give,
     Recover,
     ReturnTool,
@@ -64,11 +66,13 @@ commands: st.SearchStrategy[Command] = st.one_of(
     st.just(CallTool(ToolCalled("t", "look", Raw(b"{}")))),
     st.just(ReturnTool(ToolReturned("t", "look", "succeeded", Raw(b"{}")))),
     st.just(Cancel("local")),
+    st.just(Close("local")),
+    st.just(Fail("x", "y")),
     st.builds(Recover, st.integers(0, 6), st.sampled_from(["restart", "resume", "fail"]), st.booleans()),
 )
 starts = st.builds(
-    Start, st.just("a"), st.just(ConversationId("c")), st.just("local"), st.just(MESSAGE), begin=begins,
-    reject=st.sampled_from([None, None, None, Rejected("queue_full", "Later.")]),
+    Start, st.just("a"), st.just(ConversationId("c")), st.just("local"), st.sampled_from([MESSAGE, None]),
+    begin=begins, reject=st.sampled_from([None, None, None, Rejected("queue_full", "Later.")]), open=st.booleans(),
 )  # fmt: skip
 
 
@@ -153,6 +157,11 @@ class RunMachine(RuleBasedStateMachine):
     def a_completed_run_has_read_everything(self) -> None:
         if self.run is not None and self.run.state is State.COMPLETED:
             assert self.run.read == self.run.inputs
+
+    @invariant()
+    def an_open_run_completes_only_when_it_was_closed(self) -> None:
+        if self.run is not None and self.run.open and self.run.state is State.COMPLETED:
+            assert self.run.closing
 
 
 TestRunMachine = RunMachine.TestCase
