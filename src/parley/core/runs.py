@@ -45,6 +45,7 @@ from parley.errors import (
     VersionConflict,
 )
 from parley.ids import ConversationId, RunId
+from parley.telemetry.trace import Trace
 
 MAX_RESCUES = 3
 
@@ -98,6 +99,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """Where its first entries were copied from, if it is a fork."""
     notes: dict[str, str] = {}
     """What its agent noted for later turns."""
+    trace: Trace | None = None
+    """The newest that came with an input."""
 
     @property
     def ended(self) -> bool:
@@ -130,6 +133,7 @@ class Start(Struct, frozen=True):
     parent: RunId | None = None
     begin: Begin | None = None
     reject: Rejected | None = None
+    trace: Trace | None = None
 
 
 class Fork(Struct, frozen=True):
@@ -144,6 +148,7 @@ class Fork(Struct, frozen=True):
     message: Message | None = None
     begin: Begin | None = None
     reject: Rejected | None = None
+    trace: Trace | None = None
 
 
 class Give(Struct, frozen=True):
@@ -151,6 +156,7 @@ class Give(Struct, frozen=True):
 
     message: Message
     begin: Begin | None = None
+    trace: Trace | None = None
 
 
 Report = (
@@ -224,7 +230,7 @@ def decide(run: Run | None, command: Command) -> list[Payload]:
 def _start(command: Start) -> list[Payload]:
     events: list[Payload] = [
         Submitted(command.agent, command.conversation, command.principal, command.parent),
-        InputReceived(command.message),
+        InputReceived(command.message, command.trace),
     ]
     if command.reject is not None:
         events.append(command.reject)
@@ -245,9 +251,10 @@ def _fork(command: Fork) -> list[Payload]:
         raise Invalid("A fork needs the log from its beginning.", field="at")
     if command.message is None and not run.inputs:
         raise Invalid("There is no input yet at this event: give one, or fork at a later event.", field="at")
-    copy.append(Forked(command.by, again=command.message is None))
-    if command.message is not None:
-        copy.append(InputReceived(command.message))
+    if command.message is None:
+        copy.append(Forked(command.by, again=True, trace=command.trace))
+    else:
+        copy += Forked(command.by), InputReceived(command.message, command.trace)
     if command.reject is not None:
         copy.append(command.reject)
     elif command.begin is not None:
@@ -284,7 +291,7 @@ def _last_words(ending: Ending) -> Parts:
 def _give(run: Run, command: Give) -> list[Payload]:
     if run.ended or run.cancel_requested:
         raise RunEnded(f"The task is {run.state.value}; it takes no further messages.", state=run.state.value)
-    events: list[Payload] = [InputReceived(command.message)]
+    events: list[Payload] = [InputReceived(command.message, command.trace)]
     if command.begin is not None and run.state in WAITING:
         events.append(Started(run.epoch + 1, command.begin.replica))
     return events
@@ -385,7 +392,8 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             return {"notes": {**run.notes, **event.notes}}
         case InputReceived():
             # A waiting run that got its answer is submitted again: accepted, and not yet being worked on.
-            return {"inputs": run.inputs + 1, "state": State.SUBMITTED if run.state in WAITING else run.state}
+            state = State.SUBMITTED if run.state in WAITING else run.state
+            return {"inputs": run.inputs + 1, "state": state, "trace": event.trace or run.trace}
         case Completed() | Replied():
             return {"state": State.COMPLETED, "owner": ""}
         case ChildStarted():
@@ -416,8 +424,11 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
 
 
 def _forked(run: Run, event: Forked) -> dict[str, Any]:
-    """The run is its own from here: nobody works on it, and its time and its rescues count from zero."""
-    changes: dict[str, Any] = {"state": State.SUBMITTED, "owner": "", "spent_ms": 0, "rescues": 0}
+    """The run is its own from here: nobody works on it, its time and its rescues count from zero, and it belongs to
+    the trace in which it was made."""
+    changes: dict[str, Any] = {
+        "state": State.SUBMITTED, "owner": "", "spent_ms": 0, "rescues": 0, "trace": event.trace,
+    }  # fmt: skip
     if event.again and (run.state is State.WORKING or run.inputs == run.read):
         return {**changes, "read": run.read_before, "resuming": True}
     return changes

@@ -25,6 +25,7 @@ from parley.engine.retention import Retention
 from parley.engine.streams import Follower, Streams, read_all
 from parley.errors import AgentNotFound, CursorBeyondEnd, Invalid, RunEnded, RunNotFound, StaleCursor, VersionConflict
 from parley.ids import RunId, is_id, new_run_id
+from parley.telemetry.trace import entered, sent
 
 _NEWCOMER = "*"
 """Told instead of an agent's slug by a replica that has joined: the others are no longer alone."""
@@ -156,7 +157,8 @@ class Exchange:
         message = await self.attachments.stored_message(send.message)
         if run is not None:
             return await self._give(run, message, key)
-        return await self._start(new_run_id(), Start(agent.slug, conversation, str(send.principal), message), key)
+        start = Start(agent.slug, conversation, str(send.principal), message, trace=sent())
+        return await self._start(new_run_id(), start, key)
 
     async def fork(self, branch: Branch) -> Outcome:
         """A new run of the same owner in the same conversation; the other one is not touched."""
@@ -174,7 +176,7 @@ class Exchange:
         last = entries[-1]
         origin = Origin(run.id, last.seq, last.hash.hex())
         payloads = tuple(entry.payload for entry in entries if entry.payload is not None)
-        fork = Fork(origin, payloads, str(branch.principal), message)
+        fork = Fork(origin, payloads, str(branch.principal), message, trace=sent())
         return await self._begun(new_run_id(), agent, fork, key)
 
     async def sent_before(self, send: Send) -> Outcome | None:
@@ -252,7 +254,7 @@ class Exchange:
 
     async def _give(self, run: Run, message: Message, key: Key | None) -> Outcome:
         how = await self.execution.admit(self.agent(run.agent)) if run.state in WAITING else None
-        return await self._accept(run.id, Give(message, how if isinstance(how, Begin) else None), key)
+        return await self._accept(run.id, Give(message, how if isinstance(how, Begin) else None, sent()), key)
 
     async def _accept(self, run_id: RunId, command: Start | Fork | Give, key: Key | None) -> Outcome:
         """Write the input; then work on it, or let it wait for its turn."""
@@ -275,7 +277,8 @@ class Exchange:
         child = RunId(str(uuid.uuid5(uuid.NAMESPACE_URL, question)))
         await self.commands.execute(parent.id, Adopt(parent.epoch, child, slug))
         message = Message(f"{child}.0", (text_part(text),), hops_metadata(hops))
-        start = Start(slug, parent.conversation, parent.principal, message, parent.id)
+        trace = sent() or parent.trace
+        start = Start(slug, parent.conversation, parent.principal, message, parent.id, trace=trace)
         try:
             outcome = await self._start(child, start, None)
         except VersionConflict:
@@ -318,7 +321,8 @@ class Exchange:
     def _forsake(self, run: Run) -> None:
         driver = self._served.get(run.agent)
         if isinstance(driver, Forsaken):
-            self._spawn(driver.forsake(run))
+            with entered(run.trace):
+                self._spawn(driver.forsake(run))
 
     async def _cancel_children(self, run: Run) -> None:
         for child in run.children:
