@@ -24,7 +24,22 @@ from parley.core.events import (
     sealed,
     verify,
 )
-from parley.core.runs import Adopt, Begin, Cancel, Command, Emit, Give, Recover, Run, Start, State, decide, evolve
+from parley.core.runs import (
+    Adopt,
+    Begin,
+    Cancel,
+    Close,
+    Command,
+    Emit,
+    Fail,
+    Give,
+    Recover,
+    Run,
+    Start,
+    State,
+    decide,
+    evolve,
+)
 from parley.core.views import view_of
 from parley.errors import ParleyError
 from parley.ids import ConversationId, RunId
@@ -44,11 +59,13 @@ commands: st.SearchStrategy[Command] = st.one_of(
     st.builds(Emit, st.integers(0, 6), reports),
     st.builds(Adopt, st.integers(0, 6), st.sampled_from([RunId("c1"), RunId("c2")]), st.just("other")),
     st.just(Cancel("local")),
+    st.just(Close("local")),
+    st.just(Fail("x", "y")),
     st.builds(Recover, st.integers(0, 6), st.sampled_from(["restart", "resume", "fail"]), st.booleans()),
 )
 starts = st.builds(
-    Start, st.just("a"), st.just(ConversationId("c")), st.just("local"), st.just(MESSAGE), begin=begins,
-    reject=st.sampled_from([None, None, None, Rejected("queue_full", "Later.")]),
+    Start, st.just("a"), st.just(ConversationId("c")), st.just("local"), st.sampled_from([MESSAGE, None]),
+    begin=begins, reject=st.sampled_from([None, None, None, Rejected("queue_full", "Later.")]), open=st.booleans(),
 )  # fmt: skip
 
 
@@ -127,6 +144,11 @@ class RunMachine(RuleBasedStateMachine):
     def a_completed_run_has_read_everything(self) -> None:
         if self.run is not None and self.run.state is State.COMPLETED:
             assert self.run.read == self.run.inputs
+
+    @invariant()
+    def an_open_run_completes_only_when_it_was_closed(self) -> None:
+        if self.run is not None and self.run.open and self.run.state is State.COMPLETED:
+            assert self.run.closing
 
 
 TestRunMachine = RunMachine.TestCase

@@ -34,13 +34,17 @@ class Origin(Struct, frozen=True):
 
 
 class Submitted(_Event, tag="submitted", frozen=True):
-    """The first event: what the run is, and whose; and where its first entries come from, if it is a fork."""
+    """The first event: what the run is, and whose; and where its first entries come from, if it is a fork.
+
+    An `open` run waits for input from the start, and again after each turn, until somebody closes it.
+    """
 
     agent: str
     conversation: ConversationId
     principal: str
     parent: RunId | None = None
     origin: Origin | None = None
+    open: bool = False
 
 
 class InputReceived(_Event, tag="input", frozen=True):
@@ -109,6 +113,12 @@ class CancelRequested(_Event, tag="cancel_requested", frozen=True):
     reason: str | None = None
 
 
+class Closing(_Event, tag="closing", frozen=True):
+    """No further input: the run completes when what was given is done."""
+
+    by: str
+
+
 class Rescued(_Event, tag="rescued", frozen=True):
     """The executor died with its process; the turn is taken up again under a new epoch."""
 
@@ -169,6 +179,7 @@ Payload = (
     | InputRequired
     | AuthRequired
     | CancelRequested
+    | Closing
     | Rescued
     | Omitted
     | Forked
@@ -176,8 +187,8 @@ Payload = (
 )
 EventType = Literal[
     "submitted", "input", "started", "progress", "artifact", "noted", "child", "turn_ended", "input_required",
-    "auth_required", "cancel_requested", "rescued", "omitted", "forked", "completed", "replied", "failed", "canceled",
-    "rejected",
+    "auth_required", "cancel_requested", "closing", "rescued", "omitted", "forked", "completed", "replied", "failed",
+    "canceled", "rejected",
 ]  # fmt: skip
 EVENT_TYPES: tuple[str, ...] = get_args(EventType)
 ENDINGS = frozenset({"completed", "replied", "failed", "canceled", "rejected"})

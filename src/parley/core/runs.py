@@ -15,6 +15,7 @@ from parley.core.events import (
     Canceled,
     CancelRequested,
     ChildStarted,
+    Closing,
     Completed,
     Ending,
     Failed,
@@ -76,6 +77,10 @@ class Run(Struct, frozen=True, omit_defaults=True):
     state: State = State.SUBMITTED
     version: int = 0
     cancel_requested: bool = False
+    open: bool = False
+    """Whether it waits for more input when its agent is done."""
+    closing: bool = False
+    """Whether it takes no more input, and completes when its agent is done."""
     owner: str = ""
     """The replica that works on it, while somebody does."""
     epoch: int = 0
@@ -124,15 +129,19 @@ class Begin(Struct, frozen=True):
 
 
 class Start(Struct, frozen=True):
-    """A new run. `begin` when the accepting process will work on it at once; `reject` when it never will."""
+    """A new run. `begin` when the accepting process will work on it at once; `reject` when it never will.
+
+    Only an `open` run can do without a message.
+    """
 
     agent: str
     conversation: ConversationId
     principal: str
-    message: Message
+    message: Message | None
     parent: RunId | None = None
     begin: Begin | None = None
     reject: Rejected | None = None
+    open: bool = False
     trace: Trace | None = None
 
 
@@ -165,7 +174,8 @@ Report = (
 
 
 _SAYINGS = (Progress, ArtifactAdded, Noted)
-_GOOD_ENDS = (Completed, Replied, InputRequired, AuthRequired)
+_QUESTIONS = (InputRequired, AuthRequired)
+_GOOD_ENDS = (Completed, Replied, *_QUESTIONS)
 
 
 class Emit(Struct, frozen=True):
@@ -188,6 +198,19 @@ class Cancel(Struct, frozen=True):
     reason: str | None = None
 
 
+class Close(Struct, frozen=True):
+    """Whoever gives the input says that there is no more of it."""
+
+    by: str
+
+
+class Fail(Struct, frozen=True):
+    """Whoever gives the input says that the matter has failed, whatever the agent is doing."""
+
+    code: str
+    reason: str
+
+
 class Recover(Struct, frozen=True):
     """The executor of `epoch` is gone. `orderly`: it was told to stop, which is nobody's failure."""
 
@@ -197,7 +220,7 @@ class Recover(Struct, frozen=True):
     reason: str = "The process that worked on this task stopped."
 
 
-Command = Start | Fork | Give | Begin | Emit | Adopt | Cancel | Recover
+Command = Start | Fork | Give | Begin | Emit | Adopt | Cancel | Close | Fail | Recover
 
 
 def decide(run: Run | None, command: Command) -> list[Payload]:
@@ -221,6 +244,10 @@ def decide(run: Run | None, command: Command) -> list[Payload]:
             return _adopt(run, command)
         case Cancel():
             return _cancel(run, command)
+        case Close():
+            return _close(run, command)
+        case Fail():
+            return _fail(run, command)
         case Recover():
             return _recover(run, command)
         case _:
@@ -229,12 +256,15 @@ def decide(run: Run | None, command: Command) -> list[Payload]:
 
 def _start(command: Start) -> list[Payload]:
     events: list[Payload] = [
-        Submitted(command.agent, command.conversation, command.principal, command.parent),
-        InputReceived(command.message, command.trace),
+        Submitted(command.agent, command.conversation, command.principal, command.parent, open=command.open)
     ]
+    if command.message is not None:
+        events.append(InputReceived(command.message, command.trace))
+    elif not command.open:
+        raise Invalid("A run begins with a message, or stays open for one.", field="message")
     if command.reject is not None:
         events.append(command.reject)
-    elif command.begin is not None:
+    elif command.begin is not None and command.message is not None:
         events.append(Started(1, command.begin.replica))
     return events
 
@@ -271,7 +301,7 @@ def _copied(run: Run | None, entry: Payload, origin: Origin) -> Payload:
     match entry:
         case Submitted():
             return replace(entry, parent=None, origin=origin)
-        case ChildStarted() | CancelRequested() | Noted():
+        case ChildStarted() | CancelRequested() | Closing() | Noted():
             return Omitted(type_of(entry))
         case Progress() | ArtifactAdded() if entry.mark:
             return replace(entry, mark="")
@@ -289,12 +319,16 @@ def _last_words(ending: Ending) -> Parts:
 
 
 def _give(run: Run, command: Give) -> list[Payload]:
-    if run.ended or run.cancel_requested:
-        raise RunEnded(f"The task is {run.state.value}; it takes no further messages.", state=run.state.value)
+    _check_open(run)
     events: list[Payload] = [InputReceived(command.message, command.trace)]
     if command.begin is not None and run.state in WAITING:
         events.append(Started(run.epoch + 1, command.begin.replica))
     return events
+
+
+def _check_open(run: Run) -> None:
+    if run.ended or run.cancel_requested or run.closing:
+        raise RunEnded(f"The task is {run.state.value}; it takes no further messages.", state=run.state.value)
 
 
 def _started(run: Run, command: Begin) -> Started:
@@ -321,6 +355,11 @@ def _emit(run: Run, command: Emit) -> list[Payload]:
     if run.inputs > run.read and isinstance(report, _GOOD_ENDS):
         # An acknowledged input is never lost: the run goes on with it.
         return [TurnEnded(report.parts)]
+    if run.closing and isinstance(report, _QUESTIONS):
+        # Nobody is left to answer.
+        return [Completed(report.parts)]
+    if run.open and not run.closing and isinstance(report, Completed | Replied):
+        return [InputRequired(report.parts)]
     return [report]
 
 
@@ -344,6 +383,18 @@ def _cancel(run: Run, command: Cancel) -> list[Payload]:
     return [request, Canceled(command.reason)]
 
 
+def _close(run: Run, command: Close) -> list[Payload]:
+    _check_open(run)
+    if run.state is State.WORKING or run.ready:
+        return [Closing(command.by)]
+    return [Closing(command.by), Completed()]
+
+
+def _fail(run: Run, command: Fail) -> list[Payload]:
+    _check_open(run)
+    return [Failed(command.code, command.reason)]
+
+
 def _recover(run: Run, command: Recover) -> list[Payload]:
     if run.state is not State.WORKING or run.epoch != command.epoch:
         return []
@@ -363,6 +414,7 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
     if run is None and isinstance(event, Submitted):
         return Run(
             run_id, event.agent, event.conversation, event.principal, event.parent,
+            state=State.INPUT_REQUIRED if event.open else State.SUBMITTED, open=event.open,
             version=seq, created_at=at, updated_at=at, status_at=at, origin=event.origin,
         )  # fmt: skip
     if run is None:
@@ -406,6 +458,8 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             return _pause(run, State.AUTH_REQUIRED, at)
         case CancelRequested():
             return {"cancel_requested": True}
+        case Closing():
+            return {"closing": True}
         case Rescued():
             return {
                 "state": State.SUBMITTED, "owner": "", "epoch": event.epoch, "read": run.read_before,

@@ -17,12 +17,20 @@ if TYPE_CHECKING:
     from parley.engine.turns import Turn
 
 
+LASTING = "run:"
+"""The scope of a key that lasts as long as the log of the run that it names."""
+
+
 class Key(Struct, frozen=True):
     """An idempotency key, in the scope in which it is unique, and the digest of what was asked with it."""
 
     scope: str
     name: str
     digest: bytes
+
+    @property
+    def lasting(self) -> bool:
+        return self.scope.startswith(LASTING)
 
 
 class StoredKey(Struct, frozen=True):
