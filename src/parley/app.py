@@ -2,18 +2,21 @@
 
 import gc
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Route, Router
+from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from parley import __version__
 from parley.drivers.remote import OUTSIDE, tending
+from parley.engine.deliveries import Deliveries
 from parley.engine.exchange import Exchange
+from parley.engine.frames import Frames
 from parley.engine.hooks import Hooks
-from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
+from parley.engine.ports import Cluster, Driver, LogStore, Nonces, Records, Signals
 from parley.engine.push import Push
 from parley.errors import ConfigurationError, ParleyError
 from parley.faces.a2a.address import Addresses
@@ -26,11 +29,17 @@ from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.admin import Admin
 from parley.faces.http import Endpoint, Shielded, answer
 from parley.faces.identity import Identified
+from parley.faces.runtime.face import Runtime
+from parley.faces.runtime.operations import routes as runtime_routes
+from parley.faces.runtime.routes import PREFIX as RUNTIME
+from parley.faces.runtime.runs import Runs
+from parley.faces.runtime.stream import Tail
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
 from parley.security.secrets import FILE as SECRETS_FILE
 from parley.security.secrets import Secrets
+from parley.security.signatures import Signatures
 from parley.security.signing import SigningKeys
 from parley.security.tokens import Tokens
 from parley.settings import Settings, postgres_url
@@ -49,6 +58,7 @@ CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
 ]  # fmt: skip
 GRPC_STOP_S = 2.0
+DEVELOPMENT_KEYS = {"runtime-v1": "dev-runtime-signature-secret"}
 SWITCH_INTERVAL_S = 0.0005
 """The writer thread needs the interpreter back quickly between two statements; five milliseconds stall a commit."""
 
@@ -141,6 +151,14 @@ def gate(settings: Settings, records: Records) -> Gate:
     return Gate(settings.auth, Credentials(ApiKeys(records), tokens))
 
 
+def signatures(settings: Settings, nonces: Nonces) -> Signatures:
+    """Who may sign requests. A server that only its own machine reaches takes the contract's development secret."""
+    keys = {id_: secret.get_secret_value() for id_, secret in settings.runtime_keys.items()}
+    if not keys and settings.auth == "local":
+        keys = DEVELOPMENT_KEYS
+    return Signatures(keys, nonces, max_ttl_s=settings.runtime_max_ttl_s)
+
+
 def _allowed(settings: Settings) -> list[str]:
     """With `auth = "local"` everything here is this machine's own, so its addresses are no secret from anybody."""
     return [*settings.allow_hosts, *(LOOPBACK if settings.auth == "local" else ())]
@@ -177,8 +195,9 @@ async def open_faces(
         async with open_push(exchange, settings, records, signing) as push:
             operations = Operations(exchange, push, cards, default)
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks)
+            runtime = _runtime(exchange, settings, records, default)
             async with _grpc(settings, grpc_port, base_url, operations, entrance, cards):
-                yield _asgi(exchange, settings, operations, discovery, admin, entrance)
+                yield _asgi(exchange, settings, operations, discovery, admin, runtime, entrance)
 
 
 @asynccontextmanager
@@ -221,10 +240,17 @@ async def _grpc(
 
 
 def _asgi(
-    exchange: Exchange, settings: Settings, operations: Operations, discovery: Discovery, admin: Admin, entrance: Gate
+    exchange: Exchange,
+    settings: Settings,
+    operations: Operations,
+    discovery: Discovery,
+    admin: Admin,
+    runtime: Runtime,
+    entrance: Gate,
 ) -> ASGIApp:
     router = Router(
         [
+            Mount(RUNTIME, runtime),
             Route("/.well-known/ai-catalog.json", Endpoint(discovery.catalog), methods=["GET"]),
             Route("/", Endpoint(discovery.index), methods=["GET"]),
             Route("/healthz", Endpoint(_health), methods=["GET"]),
@@ -237,6 +263,12 @@ def _asgi(
     rpc = JsonRpc(operations, settings.max_body_bytes)
     rest = Rest(operations, settings.max_body_bytes)
     return Shielded(_identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance))
+
+
+def _runtime(exchange: Exchange, settings: Settings, records: Records, default: Callable[[], str | None]) -> Runtime:
+    runs = Runs(exchange, Frames(exchange, records), default)
+    routes = runtime_routes(runs, Tail(exchange), Deliveries(records), __version__)
+    return Runtime(signatures(settings, exchange.store), routes, settings.max_body_bytes)
 
 
 def _access(settings: Settings) -> Access:

@@ -50,6 +50,8 @@ class Settings(BaseSettings):
         90, ge=0, description="Replace the key that signs cards after so long; 0 for never."
     )
     signing_keep_days: float = Field(30, gt=0, description="How long a replaced key stays published.")
+    runtime_keys: dict[str, SecretStr] = Field({}, description="Secrets that sign requests to /internal/v1, by key id.")
+    runtime_max_ttl_s: int = Field(300, gt=0, description="The longest that a signature may be good for.")
     data_dir: Path = Field(Path(".parley"), description="Where the database, the blobs and the keys live.")
     store: Literal["sqlite", "postgres", "memory"] = Field(
         "sqlite", description="Where logs are kept; memory forgets at exit."

@@ -215,6 +215,7 @@ class Exchange:
         """One more input to a run that its caller may see."""
         check_parts(message.parts)
         agent = self.agent(run.agent)
+        check_content(agent, message.parts)
         message = await self.attachments.stored_message(message)
         how = await self.execution.admit(agent) if run.state in WAITING else None
         return await self._accept(run.id, Give(message, how if isinstance(how, Begin) else None, sent()), key)
