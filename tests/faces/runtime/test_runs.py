@@ -219,6 +219,7 @@ async def test_a_frame_without_words_reaches_the_agent_as_data(wire: Wire, clien
         ({"payload": []}, "payload must be an object"),
         ({"payload": None}, "payload must be an object"),
         ({"frame_id": "a\x00b"}, "frame_id must not contain control characters"),
+        ({"frame_id": "ab\n"}, "frame_id must not contain control characters"),
         ({"frame_id": "x" * 256}, "frame_id must have at most 255 characters"),
     ],
 )

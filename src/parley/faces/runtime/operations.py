@@ -6,7 +6,7 @@ from parley.engine.deliveries import Deliveries as KeptDeliveries
 from parley.faces.runtime.deliveries import Deliveries
 from parley.faces.runtime.openapi import document
 from parley.faces.runtime.requests import Reply, Request
-from parley.faces.runtime.routes import Operation, Parameter, Routes, Streamed
+from parley.faces.runtime.routes import Operation, Parameter, Routes, Stream, Streamed
 from parley.faces.runtime.runs import Runs
 from parley.faces.runtime.stream import DEFAULT_TAIL_MS, MAX_TAIL_MS, Tail
 from parley.faces.runtime.words import (
@@ -21,6 +21,7 @@ from parley.faces.runtime.words import (
     Refusal,
     RunAccepted,
     Snapshot,
+    StreamEvent,
 )
 
 THREAD = Parameter("thread_id", "query", {"type": "string", "minLength": 1}, "The run's thread.", required=True)
@@ -72,7 +73,7 @@ def routes(runs: Runs, tail: Tail, kept: KeptDeliveries, version: str) -> Routes
         ),
         Operation(
             "GET", "/runs/{run_id}/stream", "stream", "What happens to a run, from any event on.", stream,
-            {200: "text/event-stream", **refused, 410: Refusal},
+            {200: Stream(StreamEvent), **refused, 410: Refusal},
             span="runtime.stream", parameters=(THREAD, CURSOR, LAST_EVENT, TAIL), owner="user or guest",
         ),
         Operation(
