@@ -194,8 +194,9 @@ async def open_faces(
         discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")
         async with open_push(exchange, settings, records, signing) as push:
             operations = Operations(exchange, push, cards, default)
-            admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks)
-            runtime = _runtime(exchange, settings, records, default)
+            deliveries = Deliveries(records)
+            admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
+            runtime = _runtime(exchange, settings, records, deliveries, default)
             async with _grpc(settings, grpc_port, base_url, operations, entrance, cards):
                 yield _asgi(exchange, settings, operations, discovery, admin, runtime, entrance)
 
@@ -265,9 +266,15 @@ def _asgi(
     return Shielded(_identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance))
 
 
-def _runtime(exchange: Exchange, settings: Settings, records: Records, default: Callable[[], str | None]) -> Runtime:
+def _runtime(
+    exchange: Exchange,
+    settings: Settings,
+    records: Records,
+    deliveries: Deliveries,
+    default: Callable[[], str | None],
+) -> Runtime:
     runs = Runs(exchange, Frames(exchange, records), default)
-    routes = runtime_routes(runs, Tail(exchange), Deliveries(records), __version__)
+    routes = runtime_routes(runs, Tail(exchange), deliveries, __version__)
     return Runtime(signatures(settings, exchange.store), routes, settings.max_body_bytes)
 
 
