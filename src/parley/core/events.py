@@ -19,6 +19,8 @@ from parley.ids import ConversationId, RunId
 RESPONSE = "response"
 """The name of the artifact that the text of a turn grows."""
 
+ToolStatus = Literal["succeeded", "failed", "timed_out", "canceled", "blocked"]
+
 
 class _Event(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type"):
     pass
@@ -33,13 +35,17 @@ class Origin(Struct, frozen=True):
 
 
 class Submitted(_Event, tag="submitted", frozen=True):
-    """The first event: what the run is, and whose; and where its first entries come from, if it is a fork."""
+    """The first event: what the run is, and whose; and where its first entries come from, if it is a fork.
+
+    An `open` run waits for input from the start, and again after each turn, until somebody closes it.
+    """
 
     agent: str
     conversation: ConversationId
     principal: str
     parent: RunId | None = None
     origin: Origin | None = None
+    open: bool = False
 
 
 class InputReceived(_Event, tag="input", frozen=True):
@@ -87,6 +93,25 @@ class ChildStarted(_Event, tag="child", frozen=True):
     agent: str
 
 
+class ToolCalled(_Event, tag="tool_call", frozen=True):
+    """A tool is about to be used on this run's behalf; `input` holds no secrets."""
+
+    call: str
+    tool: str
+    input: Raw
+
+
+class ToolReturned(_Event, tag="tool_result", frozen=True):
+    """What came of it. `code` and `reason` say why it is not `succeeded`."""
+
+    call: str
+    tool: str
+    status: ToolStatus
+    output: Raw | UnsetType = UNSET
+    code: str = ""
+    reason: str = ""
+
+
 class TurnEnded(_Event, tag="turn_ended", frozen=True):
     """The turn was done, but input had come in meanwhile: the run is ready again."""
 
@@ -104,6 +129,12 @@ class AuthRequired(_Event, tag="auth_required", frozen=True):
 class CancelRequested(_Event, tag="cancel_requested", frozen=True):
     by: str
     reason: str | None = None
+
+
+class Closing(_Event, tag="closing", frozen=True):
+    """No further input: the run completes when what was given is done."""
+
+    by: str
 
 
 class Rescued(_Event, tag="rescued", frozen=True):
@@ -161,19 +192,22 @@ Payload = (
     | ArtifactAdded
     | Noted
     | ChildStarted
+    | ToolCalled
+    | ToolReturned
     | TurnEnded
     | InputRequired
     | AuthRequired
     | CancelRequested
+    | Closing
     | Rescued
     | Omitted
     | Forked
     | Ending
 )
 EventType = Literal[
-    "submitted", "input", "started", "progress", "artifact", "noted", "child", "turn_ended", "input_required",
-    "auth_required", "cancel_requested", "rescued", "omitted", "forked", "completed", "replied", "failed", "canceled",
-    "rejected",
+    "submitted", "input", "started", "progress", "artifact", "noted", "child", "tool_call", "tool_result",
+    "turn_ended", "input_required", "auth_required", "cancel_requested", "closing", "rescued", "omitted", "forked",
+    "completed", "replied", "failed", "canceled", "rejected",
 ]  # fmt: skip
 EVENT_TYPES: tuple[str, ...] = get_args(EventType)
 ENDINGS = frozenset({"completed", "replied", "failed", "canceled", "rejected"})

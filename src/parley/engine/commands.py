@@ -11,7 +11,7 @@ from parley.clock import Clock, now_ms
 from parley.core.events import GENESIS, Event, sealed
 from parley.core.runs import Command, Fork, Run, Start, decide, evolve
 from parley.engine.ports import Append, Key, Store, StoredKey
-from parley.errors import KeyReused, KeyTaken, ParleyError, PayloadTooLarge, RunNotFound, VersionConflict
+from parley.errors import Conflict, KeyReused, KeyTaken, ParleyError, PayloadTooLarge, RunNotFound, VersionConflict
 from parley.ids import RunId
 from parley.telemetry import tell
 
@@ -104,7 +104,21 @@ class Commands:
         """Submit, to be awaited until it is durable. A key that was used before answers with what it led to then."""
         if key is None:
             return self.submit(run_id, *commands, expected=expected)
+        if key.lasting:
+            return self._execute_unless_done(run_id, commands, key, expected)
         return self._execute_once(run_id, commands, key, expected)
+
+    async def _execute_unless_done(
+        self, run_id: RunId, commands: Sequence[Command], key: Key, expected: int | None
+    ) -> Outcome:
+        """Write first and look only when refused: such a key is rarely used twice."""
+        try:
+            outcome = await self.submit(run_id, *commands, key=key, expected=expected)
+        except Conflict:
+            if before := await self.replayed(key):
+                return before
+            raise
+        return outcome if outcome.events else await self.replayed(key) or outcome
 
     async def _execute_once(
         self, run_id: RunId, commands: Sequence[Command], key: Key, expected: int | None

@@ -14,7 +14,7 @@ from parley.core.agents import Agent, check_agent
 from parley.core.artifacts import check_parts, text_part
 from parley.core.conversations import Message, conversation_for, hops_metadata
 from parley.core.events import Event, Origin, Rejected
-from parley.core.runs import WAITING, Adopt, Begin, Cancel, Fork, Give, Run, Start, State
+from parley.core.runs import WAITING, Adopt, Begin, Cancel, Close, Fail, Fork, Give, Run, Start, State
 from parley.core.views import View, view_of
 from parley.engine.attachments import Attachments
 from parley.engine.commands import MAX_PAYLOAD, Commands, Outcome
@@ -23,7 +23,16 @@ from parley.engine.membership import LEASE_S, Membership
 from parley.engine.ports import Blobs, Cluster, Driver, Forsaken, Key, LogStore, Signals
 from parley.engine.retention import Retention
 from parley.engine.streams import Follower, Streams, read_all
-from parley.errors import AgentNotFound, CursorBeyondEnd, Invalid, RunEnded, RunNotFound, StaleCursor, VersionConflict
+from parley.errors import (
+    AgentNotFound,
+    Conflict,
+    CursorBeyondEnd,
+    Invalid,
+    RunEnded,
+    RunNotFound,
+    StaleCursor,
+    VersionConflict,
+)
 from parley.ids import RunId, is_id, new_run_id
 
 _NEWCOMER = "*"
@@ -41,6 +50,15 @@ class Send(Struct, frozen=True):
     run: str | None = None
     conversation: str | None = None
     key: str | None = None
+
+
+class Opening(Struct, frozen=True):
+    """Begin a run that waits for input until somebody closes it. Whoever names it may ask again and gets the same."""
+
+    agent: str
+    principal: Principal
+    conversation: str
+    run: str | None = None
 
 
 class Branch(Struct, frozen=True):
@@ -153,9 +171,9 @@ class Exchange:
         run = await self.visible(send.run, send.principal, agent.slug) if send.run else None
         conversation = conversation_for(send.conversation, run.conversation if run else None)
         key = _key(send)
-        message = await self.attachments.stored_message(send.message)
         if run is not None:
-            return await self._give(run, message, key)
+            return await self.give(run, send.message, key)
+        message = await self.attachments.stored_message(send.message)
         return await self._start(new_run_id(), Start(agent.slug, conversation, str(send.principal), message), key)
 
     async def fork(self, branch: Branch) -> Outcome:
@@ -177,17 +195,48 @@ class Exchange:
         fork = Fork(origin, payloads, str(branch.principal), message)
         return await self._begun(new_run_id(), agent, fork, key)
 
+    async def open(self, opening: Opening) -> Outcome:
+        agent = self.agent(opening.agent)
+        if opening.run is not None and not is_id(opening.run):
+            raise Invalid("A run id has 1 to 128 letters, digits or ._:@/+=~-", field="run_id")
+        run_id = RunId(opening.run) if opening.run else new_run_id()
+        conversation = conversation_for(opening.conversation)
+        start = Start(agent.slug, conversation, str(opening.principal), None, open=True)
+        try:
+            return await self.commands.execute(run_id, start)
+        except VersionConflict:
+            return Outcome(_same(await self.commands.state(run_id), start), [], replayed=True)
+
+    async def give(self, run: Run, message: Message, key: Key | None) -> Outcome:
+        """One more input to a run that its caller may see."""
+        check_parts(message.parts)
+        agent = self.agent(run.agent)
+        message = await self.attachments.stored_message(message)
+        how = await self.execution.admit(agent) if run.state in WAITING else None
+        return await self._accept(run.id, Give(message, how if isinstance(how, Begin) else None), key)
+
+    async def close_run(self, run: Run, principal: Principal, key: Key | None = None) -> Outcome:
+        """No further input: the run completes when what was given is done."""
+        return await self.commands.execute(run.id, Close(str(principal)), key=key)
+
+    async def fail(self, run: Run, fail: Fail, key: Key | None = None) -> Outcome:
+        """The run ends at once, and its agent is stopped."""
+        outcome = await self.commands.execute(run.id, fail, key=key)
+        self.execution.cancel(outcome.run)
+        return outcome
+
     async def sent_before(self, send: Send) -> Outcome | None:
         """What this very send led to when it was made for the first time, if it was."""
         key = _key(send)
         return await self.commands.replayed(key) if key else None
 
     async def cancel(
-        self, run_id: str, principal: Principal, agent: str | None = None, reason: str | None = None
-    ) -> Outcome:
+        self, run_id: str, principal: Principal, agent: str | None = None, reason: str | None = None,
+        key: Key | None = None,
+    ) -> Outcome:  # fmt: skip
         """Durable first; then the executor is told. A run that is not being worked on ends at once."""
         run = await self.visible(run_id, principal, agent)
-        return await self._cancel(run.id, Cancel(str(principal), reason))
+        return await self._cancel(run.id, Cancel(str(principal), reason), key)
 
     async def visible(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """The run, if it exists for this principal (and at this agent's address)."""
@@ -250,10 +299,6 @@ class Exchange:
             )
         return entries
 
-    async def _give(self, run: Run, message: Message, key: Key | None) -> Outcome:
-        how = await self.execution.admit(self.agent(run.agent)) if run.state in WAITING else None
-        return await self._accept(run.id, Give(message, how if isinstance(how, Begin) else None), key)
-
     async def _accept(self, run_id: RunId, command: Start | Fork | Give, key: Key | None) -> Outcome:
         """Write the input; then work on it, or let it wait for its turn."""
         outcome = await self.commands.execute(run_id, command, key=key)
@@ -263,8 +308,8 @@ class Exchange:
             self.execution.dispatch(outcome.run.agent)
         return outcome
 
-    async def _cancel(self, run_id: RunId, cancel: Cancel) -> Outcome:
-        outcome = await self.commands.execute(run_id, cancel)
+    async def _cancel(self, run_id: RunId, cancel: Cancel, key: Key | None = None) -> Outcome:
+        outcome = await self.commands.execute(run_id, cancel, key=key)
         self.execution.cancel(outcome.run)
         return outcome
 
@@ -352,6 +397,14 @@ def _by_slug(drivers: Sequence[Driver]) -> dict[str, Driver]:
             raise Invalid(f"There are two agents with the slug {driver.agent.slug!r}.", field="slug")
         found[driver.agent.slug] = driver
     return found
+
+
+def _same(run: Run, start: Start) -> Run:
+    if (run.agent, run.conversation, run.principal, run.open) != (
+        start.agent, start.conversation, start.principal, start.open,
+    ):  # fmt: skip
+        raise Conflict("There is another run with this id.")
+    return run
 
 
 def _key(send: Send) -> Key | None:

@@ -120,16 +120,16 @@ class Execution:
         self._dispatching[slug] = task
 
     def cancel(self, run: Run) -> None:
-        """Stop the turn of a run whose cancel is on record."""
+        """Stop the turn of a run whose cancel, or whose end, is on record."""
         job = self._jobs.get(run.id)
         if job is not None:
             self._stop(job, Canceled())
 
     async def heard(self, run_id: RunId) -> None:
-        """A run that is worked on here has grown elsewhere: its cancel may be on record."""
+        """A run that is worked on here has grown elsewhere: its cancel or its end may be on record."""
         if run_id in self._jobs:
             head = await self._store.head(run_id)
-            if head is not None and head.run.cancel_requested:
+            if head is not None and (head.run.cancel_requested or head.run.ended):
                 self.cancel(head.run)
 
     @property
