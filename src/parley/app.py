@@ -31,6 +31,7 @@ from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
 from parley.security.secrets import FILE as SECRETS_FILE
 from parley.security.secrets import Secrets
+from parley.security.signatures import DEVELOPMENT_KEYS, Signatures
 from parley.security.signing import SigningKeys
 from parley.security.tokens import Tokens
 from parley.settings import Settings, postgres_url
@@ -141,17 +142,27 @@ def gate(settings: Settings, records: Records) -> Gate:
     return Gate(settings.auth, Credentials(ApiKeys(records), tokens))
 
 
+def signatures(settings: Settings, store: LogStore) -> Signatures:
+    """Checks signed requests. Only a server that nobody else can reach knows the secret that everybody knows."""
+    keys = {id_: secret.get_secret_value() for id_, secret in settings.runtime_keys.items()}
+    if not keys and settings.auth == "local":
+        keys = DEVELOPMENT_KEYS
+    elif settings.auth != "local" and set(keys.values()) & set(DEVELOPMENT_KEYS.values()):
+        tell("signatures.development", warning="Everybody knows one of the runtime_keys: it is the development secret.")
+    return Signatures(keys, store, max_ttl_s=settings.runtime_max_ttl_s)
+
+
 def _allowed(settings: Settings) -> list[str]:
     """With `auth = "local"` everything here is this machine's own, so its addresses are no secret from anybody."""
     return [*settings.allow_hosts, *(LOOPBACK if settings.auth == "local" else ())]
 
 
-def _identified(app: ASGIApp, settings: Settings, gate: Gate) -> ASGIApp:
+def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures) -> ASGIApp:
     """Nobody reaches a face unidentified; a page of an allowed origin may ask."""
     origins = frozenset(settings.cors_origins)
     if settings.auth == "local" and "*" in origins:
         raise ConfigurationError("With auth = local any page could ask: name the cors_origins.", field="cors_origins")
-    app = Identified(app, gate, origins)
+    app = Identified(app, gate, origins, signed, settings.max_body_bytes)
     if not origins:
         return app
     return CORSMiddleware(
@@ -236,7 +247,8 @@ def _asgi(
     )
     rpc = JsonRpc(operations, settings.max_body_bytes)
     rest = Rest(operations, settings.max_body_bytes)
-    return Shielded(_identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance))
+    signed = signatures(settings, exchange.store)
+    return Shielded(_identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance, signed))
 
 
 def _access(settings: Settings) -> Access:

@@ -22,6 +22,8 @@ BODY_SHA256 = b"x-oa-runtime-body-sha256"
 USER = b"x-oa-user-id"
 GUEST = b"x-oa-guest-scope"
 
+DEVELOPMENT_KEYS: dict[str, str] = {"runtime-v1": "dev-runtime-signature-secret"}
+"""Key id and secret that the contract's two sides use while nobody has set others. Everybody knows it."""
 TTL_S = 60
 MAX_TTL_S = 300
 MAX_NONCE = 256
