@@ -22,6 +22,7 @@ from parley.engine.turns import Turn
 from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
 from parley.ids import RunId
 from parley.telemetry import tell
+from parley.telemetry.trace import current, entered
 
 GRACE_S = 5.0
 
@@ -213,7 +214,8 @@ class Execution:
                         break
                     job.run = (await self._commands.execute(job.run.id, Begin(self._cluster.replica))).run
                 job.driver = self._drivers.get(job.run.agent)
-                job.run = await self._turn(job, events)
+                with entered(job.run.trace):
+                    job.run = await self._turn(job, events)
                 self._tell_ended(job.run)
                 events = None
                 if not job.run.ready or self._closing:
@@ -302,7 +304,8 @@ class Execution:
         async def recall(most: int) -> list[Round]:
             return await earlier_rounds(self._store, run, most)
 
-        turn = Turn(spec, run, events, ask, self._attachments.loaded, recall, partial(earlier_notes, self._store, run))
+        notes = partial(earlier_notes, self._store, run)
+        turn = Turn(spec, run, events, ask, self._attachments.loaded, recall, notes, current())
         return turn
 
     def _tell_ended(self, run: Run) -> None:
