@@ -16,7 +16,7 @@ from parley.engine.deliveries import Deliveries
 from parley.engine.exchange import Exchange
 from parley.engine.frames import Frames
 from parley.engine.hooks import Hooks
-from parley.engine.ports import Cluster, Driver, LogStore, Nonces, Records, Signals
+from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
 from parley.errors import ConfigurationError, ParleyError
 from parley.faces.a2a.address import Addresses
@@ -39,7 +39,7 @@ from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
 from parley.security.secrets import FILE as SECRETS_FILE
 from parley.security.secrets import Secrets
-from parley.security.signatures import Signatures
+from parley.security.signatures import DEVELOPMENT_KEYS, Signatures
 from parley.security.signing import SigningKeys
 from parley.security.tokens import Tokens
 from parley.settings import Settings, postgres_url
@@ -58,7 +58,6 @@ CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
 ]  # fmt: skip
 GRPC_STOP_S = 2.0
-DEVELOPMENT_KEYS = {"runtime-v1": "dev-runtime-signature-secret"}
 SWITCH_INTERVAL_S = 0.0005
 """The writer thread needs the interpreter back quickly between two statements; five milliseconds stall a commit."""
 
@@ -151,12 +150,14 @@ def gate(settings: Settings, records: Records) -> Gate:
     return Gate(settings.auth, Credentials(ApiKeys(records), tokens))
 
 
-def signatures(settings: Settings, nonces: Nonces) -> Signatures:
-    """Who may sign requests. A server that only its own machine reaches takes the contract's development secret."""
+def signatures(settings: Settings, store: LogStore) -> Signatures:
+    """Checks signed requests. Only a server that nobody else can reach knows the secret that everybody knows."""
     keys = {id_: secret.get_secret_value() for id_, secret in settings.runtime_keys.items()}
     if not keys and settings.auth == "local":
         keys = DEVELOPMENT_KEYS
-    return Signatures(keys, nonces, max_ttl_s=settings.runtime_max_ttl_s)
+    elif settings.auth != "local" and set(keys.values()) & set(DEVELOPMENT_KEYS.values()):
+        tell("signatures.development", warning="Everybody knows one of the runtime_keys: it is the development secret.")
+    return Signatures(keys, store, max_ttl_s=settings.runtime_max_ttl_s)
 
 
 def _allowed(settings: Settings) -> list[str]:
@@ -164,12 +165,12 @@ def _allowed(settings: Settings) -> list[str]:
     return [*settings.allow_hosts, *(LOOPBACK if settings.auth == "local" else ())]
 
 
-def _identified(app: ASGIApp, settings: Settings, gate: Gate) -> ASGIApp:
+def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures) -> ASGIApp:
     """Nobody reaches a face unidentified; a page of an allowed origin may ask."""
     origins = frozenset(settings.cors_origins)
     if settings.auth == "local" and "*" in origins:
         raise ConfigurationError("With auth = local any page could ask: name the cors_origins.", field="cors_origins")
-    app = Identified(app, gate, origins)
+    app = Identified(app, gate, origins, signed, settings.max_body_bytes)
     if not origins:
         return app
     return CORSMiddleware(
@@ -196,9 +197,10 @@ async def open_faces(
             operations = Operations(exchange, push, cards, default)
             deliveries = Deliveries(records)
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
-            runtime = _runtime(exchange, settings, records, deliveries, default)
+            signed = signatures(settings, exchange.store)
+            runtime = _runtime(exchange, settings, signed, records, deliveries, default)
             async with _grpc(settings, grpc_port, base_url, operations, entrance, cards):
-                yield _asgi(exchange, settings, operations, discovery, admin, runtime, entrance)
+                yield _asgi(exchange, settings, operations, discovery, admin, runtime, entrance, signed)
 
 
 @asynccontextmanager
@@ -248,6 +250,7 @@ def _asgi(
     admin: Admin,
     runtime: Runtime,
     entrance: Gate,
+    signed: Signatures,
 ) -> ASGIApp:
     router = Router(
         [
@@ -263,19 +266,20 @@ def _asgi(
     )
     rpc = JsonRpc(operations, settings.max_body_bytes)
     rest = Rest(operations, settings.max_body_bytes)
-    return Shielded(_identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance))
+    return Shielded(_identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance, signed))
 
 
 def _runtime(
     exchange: Exchange,
     settings: Settings,
+    signed: Signatures,
     records: Records,
     deliveries: Deliveries,
     default: Callable[[], str | None],
 ) -> Runtime:
     runs = Runs(exchange, Frames(exchange, records), default)
     routes = runtime_routes(runs, Tail(exchange), deliveries, __version__)
-    return Runtime(signatures(settings, exchange.store), routes, settings.max_body_bytes)
+    return Runtime(signed, routes, settings.max_body_bytes)
 
 
 def _access(settings: Settings) -> Access:
