@@ -18,6 +18,7 @@ from parley.engine.frames import Frames
 from parley.engine.hooks import Hooks
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
+from parley.engine.tools import Tools
 from parley.errors import ConfigurationError, ParleyError
 from parley.faces.a2a.address import Addresses
 from parley.faces.a2a.card import Access, Cards
@@ -52,6 +53,8 @@ from parley.stores.signals import NoSignals, PostgresSignals
 from parley.stores.solo import Solo
 from parley.stores.sqlite import FILE, SqliteStore
 from parley.telemetry import tell
+from parley.tools.coding import Coding
+from parley.tools.github import GitHub, Token, TokenFile, fixed_token
 
 _DAY_MS = 24 * 3600 * 1000
 CORS_HEADERS = [
@@ -222,6 +225,25 @@ async def open_push(
         exchange.on_growth = exchange.retention.forget_too = None
         await push.close()
         await outbound.close()
+
+
+@asynccontextmanager
+async def open_tools(exchange: Exchange, settings: Settings, records: Records) -> AsyncGenerator[Tools, None]:
+    """The tool packs of this server; what is under way when it closes is waited for."""
+    outbound = Outbound(Guard(_allowed(settings)))
+    tools = Tools(exchange, records, [Coding(GitHub(outbound, github_token(settings), settings.github_api))])
+    try:
+        yield tools
+    finally:
+        await tools.close()
+        await outbound.close()
+
+
+def github_token(settings: Settings) -> Token:
+    given, file = settings.github_token, settings.github_token_file
+    if given is not None and file is not None:
+        raise ConfigurationError("Set github_token or github_token_file, not both.", field="github_token")
+    return TokenFile(file) if file is not None else fixed_token(given.get_secret_value() if given else "")
 
 
 @asynccontextmanager

@@ -172,7 +172,10 @@ class HookNotFound(NotFound):
 
 
 class OutboundRefused(Invalid):
-    """An address that this server does not connect to: not a public one, and not on the operator's list."""
+    """An address that this server does not connect to: not a public one, and not on the operator's list.
+
+    `details['why']` is `private_address`, `metadata_endpoint` or `invalid_url`, where it is about an address.
+    """
 
     code = "outbound_refused"
 

@@ -54,6 +54,9 @@ class Settings(BaseSettings):
         90, ge=0, description="Replace the key that signs cards after so long; 0 for never."
     )
     signing_keep_days: float = Field(30, gt=0, description="How long a replaced key stays published.")
+    github_api: str = Field("https://api.github.com", description="The GitHub whose tools are offered (`coding.v1`).")
+    github_token: SecretStr | None = Field(None, description="The token that is shown to it.")
+    github_token_file: Path | None = Field(None, description="A file with that token, read again for each call.")
     data_dir: Path = Field(Path(".parley"), description="Where the database, the blobs and the keys live.")
     store: Literal["sqlite", "postgres", "memory"] = Field(
         "sqlite", description="Where logs are kept; memory forgets at exit."
