@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -30,11 +30,13 @@ from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.admin import Admin
 from parley.faces.http import Endpoint, Shielded, answer
 from parley.faces.identity import Identified
+from parley.faces.runtime.deliveries import Deliveries as DeliveriesFace
 from parley.faces.runtime.face import Runtime
 from parley.faces.runtime.operations import routes as runtime_routes
 from parley.faces.runtime.routes import PREFIX as RUNTIME
 from parley.faces.runtime.runs import Runs
 from parley.faces.runtime.stream import Tail
+from parley.faces.runtime.tools import Tooling
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
@@ -201,8 +203,13 @@ async def open_faces(
             deliveries = Deliveries(records)
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
             signed = signatures(settings, exchange.store)
-            runtime = _runtime(exchange, settings, signed, records, deliveries, default)
-            async with _grpc(settings, grpc_port, base_url, operations, entrance, cards):
+            async with (
+                open_tools(exchange, settings, records) as tools,
+                _grpc(settings, grpc_port, base_url, operations, entrance, cards),
+            ):
+                runs = Runs(exchange, Frames(exchange, records), default)
+                routes = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
+                runtime = Runtime(signed, routes, settings.max_body_bytes)
                 yield _asgi(exchange, settings, operations, discovery, admin, runtime, entrance, signed)
 
 
@@ -289,19 +296,6 @@ def _asgi(
     rpc = JsonRpc(operations, settings.max_body_bytes)
     rest = Rest(operations, settings.max_body_bytes)
     return Shielded(_identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance, signed))
-
-
-def _runtime(
-    exchange: Exchange,
-    settings: Settings,
-    signed: Signatures,
-    records: Records,
-    deliveries: Deliveries,
-    default: Callable[[], str | None],
-) -> Runtime:
-    runs = Runs(exchange, Frames(exchange, records), default)
-    routes = runtime_routes(runs, Tail(exchange), deliveries, __version__)
-    return Runtime(signed, routes, settings.max_body_bytes)
 
 
 def _access(settings: Settings) -> Access:
