@@ -2,8 +2,8 @@
 
 import gc
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
@@ -26,6 +26,8 @@ from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.admin import Admin
 from parley.faces.http import Endpoint, Shielded, answer
 from parley.faces.identity import Identified
+from parley.faces.metrics import MetricsFace
+from parley.faces.tracing import Traced
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
@@ -42,11 +44,14 @@ from parley.stores.records import MemoryRecords, PostgresRecords, SqliteRecords
 from parley.stores.signals import NoSignals, PostgresSignals
 from parley.stores.solo import Solo
 from parley.stores.sqlite import FILE, SqliteStore
-from parley.telemetry import tell
+from parley.telemetry import attach, tell
+from parley.telemetry.metrics import Metrics
 
 _DAY_MS = 24 * 3600 * 1000
+TRACE_HEADERS = ["X-Request-ID", "traceparent", "tracestate"]
 CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
+    *TRACE_HEADERS,
 ]  # fmt: skip
 GRPC_STOP_S = 2.0
 SWITCH_INTERVAL_S = 0.0005
@@ -156,7 +161,8 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate) -> ASGIApp:
         return app
     return CORSMiddleware(
         app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "DELETE"],
-        allow_headers=CORS_HEADERS, expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "WWW-Authenticate"],
+        allow_headers=CORS_HEADERS,
+        expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "WWW-Authenticate", *TRACE_HEADERS],
     )  # fmt: skip
 
 
@@ -177,8 +183,20 @@ async def open_faces(
         async with open_push(exchange, settings, records, signing) as push:
             operations = Operations(exchange, push, cards, default)
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks)
-            async with _grpc(settings, grpc_port, base_url, operations, entrance, cards):
-                yield _asgi(exchange, settings, operations, discovery, admin, entrance)
+            with counting(exchange) as metrics:
+                async with _grpc(settings, grpc_port, base_url, operations, entrance, cards):
+                    yield _asgi(exchange, settings, operations, discovery, admin, entrance, metrics)
+
+
+@contextmanager
+def counting(exchange: Exchange) -> Generator[Metrics, None, None]:
+    """The figures of one server. Whatever is told in this process is counted, also of others in it."""
+    metrics = Metrics(exchange.agents)
+    detach = attach(metrics.heard)
+    try:
+        yield metrics
+    finally:
+        detach()
 
 
 @asynccontextmanager
@@ -221,14 +239,16 @@ async def _grpc(
 
 
 def _asgi(
-    exchange: Exchange, settings: Settings, operations: Operations, discovery: Discovery, admin: Admin, entrance: Gate
-) -> ASGIApp:
+    exchange: Exchange, settings: Settings, operations: Operations, discovery: Discovery, admin: Admin, entrance: Gate,
+    metrics: Metrics,
+) -> ASGIApp:  # fmt: skip
     router = Router(
         [
             Route("/.well-known/ai-catalog.json", Endpoint(discovery.catalog), methods=["GET"]),
             Route("/", Endpoint(discovery.index), methods=["GET"]),
             Route("/healthz", Endpoint(_health), methods=["GET"]),
             Route("/readyz", Endpoint(_Ready(exchange)), methods=["GET"]),
+            *MetricsFace(metrics, exchange).routes(),
             *admin.routes(),
         ],
         redirect_slashes=False,
@@ -236,7 +256,8 @@ def _asgi(
     )
     rpc = JsonRpc(operations, settings.max_body_bytes)
     rest = Rest(operations, settings.max_body_bytes)
-    return Shielded(_identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance))
+    faces = _identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance)
+    return Traced(Shielded(faces), metrics.answered)
 
 
 def _access(settings: Settings) -> Access:

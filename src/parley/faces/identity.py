@@ -2,6 +2,8 @@
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from parley.core.access import Principal, demand
+from parley.core.access import Scope as Right
 from parley.errors import ParleyError, Unauthenticated
 from parley.faces.http import Headers, answer, headers_of
 from parley.faces.local import is_local
@@ -39,6 +41,16 @@ class Identified:
             return await refuse(send, error, _challenge(error, seen))
         scope["principal"] = principal
         return await self._app(scope, receive, send)
+
+
+def demanded(scope: Scope, right: Right | None = None) -> Principal:
+    """Whoever asks, if there is somebody and they have the right."""
+    principal: Principal | None = scope["principal"]
+    if principal is None:
+        raise Unauthenticated("This needs credentials.")
+    if right is not None:
+        demand(principal, right)
+    return principal
 
 
 def _text(seen: Seen, name: bytes) -> str | None:
