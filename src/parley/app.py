@@ -2,8 +2,8 @@
 
 import gc
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
@@ -30,6 +30,7 @@ from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.admin import Admin
 from parley.faces.http import Endpoint, Shielded, answer
 from parley.faces.identity import Identified
+from parley.faces.metrics import MetricsFace
 from parley.faces.runtime.deliveries import Deliveries as DeliveriesFace
 from parley.faces.runtime.face import Runtime
 from parley.faces.runtime.operations import routes as runtime_routes
@@ -37,6 +38,7 @@ from parley.faces.runtime.routes import PREFIX as RUNTIME
 from parley.faces.runtime.runs import Runs
 from parley.faces.runtime.stream import Tail
 from parley.faces.runtime.tools import Tooling
+from parley.faces.tracing import Traced
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
@@ -54,13 +56,16 @@ from parley.stores.records import MemoryRecords, PostgresRecords, SqliteRecords
 from parley.stores.signals import NoSignals, PostgresSignals
 from parley.stores.solo import Solo
 from parley.stores.sqlite import FILE, SqliteStore
-from parley.telemetry import tell
+from parley.telemetry import attach, tell
+from parley.telemetry.metrics import Metrics
 from parley.tools.coding import Coding
 from parley.tools.github import GitHub, Token, TokenFile, fixed_token
 
 _DAY_MS = 24 * 3600 * 1000
+TRACE_HEADERS = ["X-Request-ID", "traceparent", "tracestate"]
 CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
+    *TRACE_HEADERS,
 ]  # fmt: skip
 GRPC_STOP_S = 2.0
 SWITCH_INTERVAL_S = 0.0005
@@ -180,7 +185,8 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
         return app
     return CORSMiddleware(
         app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "DELETE"],
-        allow_headers=CORS_HEADERS, expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "WWW-Authenticate"],
+        allow_headers=CORS_HEADERS,
+        expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "WWW-Authenticate", *TRACE_HEADERS],
     )  # fmt: skip
 
 
@@ -208,9 +214,31 @@ async def open_faces(
                 _grpc(settings, grpc_port, base_url, operations, entrance, cards),
             ):
                 runs = Runs(exchange, Frames(exchange, records), default)
-                routes = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
-                runtime = Runtime(signed, routes, settings.max_body_bytes)
-                yield _asgi(exchange, settings, operations, discovery, admin, runtime, entrance, signed)
+                table = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
+                with counting(exchange) as metrics:
+                    routes = [
+                        Mount(RUNTIME, Runtime(signed, table, settings.max_body_bytes)),
+                        *_plain_routes(exchange, discovery),
+                        *MetricsFace(metrics, exchange).routes(),
+                        *admin.routes(),
+                    ]
+                    faces = Addresses(
+                        exchange, JsonRpc(operations, settings.max_body_bytes),
+                        Rest(operations, settings.max_body_bytes), discovery,
+                        Router(routes, redirect_slashes=False, default=_not_found),
+                    )  # fmt: skip
+                    yield Traced(Shielded(_identified(faces, settings, entrance, signed)), metrics.answered)
+
+
+@contextmanager
+def counting(exchange: Exchange) -> Generator[Metrics, None, None]:
+    """The figures of one server. Whatever is told in this process is counted, also of others in it."""
+    metrics = Metrics(exchange.agents)
+    detach = attach(metrics.heard)
+    try:
+        yield metrics
+    finally:
+        detach()
 
 
 @asynccontextmanager
@@ -271,31 +299,13 @@ async def _grpc(
         await server.stop(GRPC_STOP_S)
 
 
-def _asgi(
-    exchange: Exchange,
-    settings: Settings,
-    operations: Operations,
-    discovery: Discovery,
-    admin: Admin,
-    runtime: Runtime,
-    entrance: Gate,
-    signed: Signatures,
-) -> ASGIApp:
-    router = Router(
-        [
-            Mount(RUNTIME, runtime),
-            Route("/.well-known/ai-catalog.json", Endpoint(discovery.catalog), methods=["GET"]),
-            Route("/", Endpoint(discovery.index), methods=["GET"]),
-            Route("/healthz", Endpoint(_health), methods=["GET"]),
-            Route("/readyz", Endpoint(_Ready(exchange)), methods=["GET"]),
-            *admin.routes(),
-        ],
-        redirect_slashes=False,
-        default=_not_found,
-    )
-    rpc = JsonRpc(operations, settings.max_body_bytes)
-    rest = Rest(operations, settings.max_body_bytes)
-    return Shielded(_identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance, signed))
+def _plain_routes(exchange: Exchange, discovery: Discovery) -> list[Route]:
+    return [
+        Route("/.well-known/ai-catalog.json", Endpoint(discovery.catalog), methods=["GET"]),
+        Route("/", Endpoint(discovery.index), methods=["GET"]),
+        Route("/healthz", Endpoint(_health), methods=["GET"]),
+        Route("/readyz", Endpoint(_Ready(exchange)), methods=["GET"]),
+    ]
 
 
 def _access(settings: Settings) -> Access:

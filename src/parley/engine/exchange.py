@@ -34,6 +34,7 @@ from parley.errors import (
     VersionConflict,
 )
 from parley.ids import RunId, is_id, new_run_id
+from parley.telemetry import span
 from parley.telemetry.trace import entered, sent
 
 _NEWCOMER = "*"
@@ -167,6 +168,10 @@ class Exchange:
 
     async def send(self, send: Send) -> Outcome:
         """Durable when it returns: the run exists, and will be worked on whatever happens to this process."""
+        with span("runtime.ingest", agent=send.agent):
+            return await self._send(send)
+
+    async def _send(self, send: Send) -> Outcome:
         check_parts(send.message.parts)
         agent = self.agent(send.agent)
         check_content(agent, send.message.parts)
@@ -181,6 +186,10 @@ class Exchange:
 
     async def fork(self, branch: Branch) -> Outcome:
         """A new run of the same owner in the same conversation; the other one is not touched."""
+        with span("runtime.ingest", agent=branch.agent or ""):
+            return await self._fork(branch)
+
+    async def _fork(self, branch: Branch) -> Outcome:
         run = await self.visible(branch.run, branch.principal, branch.agent)
         agent = self.agent(run.agent)
         conversation_for(branch.conversation, run.conversation)
@@ -240,8 +249,9 @@ class Exchange:
         key: Key | None = None,
     ) -> Outcome:  # fmt: skip
         """Durable first; then the executor is told. A run that is not being worked on ends at once."""
-        run = await self.visible(run_id, principal, agent)
-        return await self._cancel(run.id, Cancel(str(principal), reason), key)
+        with span("runtime.persist", agent=agent or ""):
+            run = await self.visible(run_id, principal, agent)
+            return await self._cancel(run.id, Cancel(str(principal), reason), key)
 
     async def visible(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """The run, if it exists for this principal (and at this agent's address)."""
@@ -388,6 +398,9 @@ class _Agents(Mapping[str, Agent]):
 
     def __getitem__(self, slug: str) -> Agent:
         return self._served[slug].agent
+
+    def __contains__(self, slug: object) -> bool:
+        return slug in self._served
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._served)

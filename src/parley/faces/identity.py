@@ -2,7 +2,8 @@
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from parley.core.access import Principal
+from parley.core.access import Principal, demand
+from parley.core.access import Scope as Right
 from parley.errors import ParleyError, Unauthenticated
 from parley.faces.http import MAX_BODY, Headers, answer, headers_of, read_body
 from parley.faces.local import is_local
@@ -108,6 +109,16 @@ def _read_again(body: bytes, receive: Receive) -> Receive:
 
 def _is_runtime(path: str) -> bool:
     return path.startswith(RUNTIME) and path[len(RUNTIME) :][:1] in ("", "/")
+
+
+def demanded(scope: Scope, right: Right | None = None) -> Principal:
+    """Whoever asks, if there is somebody and they have the right."""
+    principal: Principal | None = scope["principal"]
+    if principal is None:
+        raise Unauthenticated("This needs credentials.")
+    if right is not None:
+        demand(principal, right)
+    return principal
 
 
 def _text(seen: Seen, name: bytes) -> str | None:
