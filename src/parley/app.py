@@ -16,6 +16,7 @@ from parley.engine.deliveries import Deliveries
 from parley.engine.exchange import Exchange
 from parley.engine.frames import Frames
 from parley.engine.hooks import Hooks
+from parley.engine.membership import TIDY_S, Loop
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
 from parley.engine.tools import Tools
@@ -92,7 +93,7 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
         max_payload=settings.max_payload_bytes,
         grace_s=settings.cancel_grace_s,
         lease_s=settings.lease_s,
-        keep_ms=int(settings.keep_days * _DAY_MS) if settings.keep_days else None,
+        keep_ms=_keep_ms(settings),
         shared=settings.store == "postgres",
     )
     for driver in drivers:
@@ -104,6 +105,10 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
             yield exchange
         finally:
             await exchange.close()
+
+
+def _keep_ms(settings: Settings) -> int | None:
+    return int(settings.keep_days * _DAY_MS) if settings.keep_days else None
 
 
 async def _open_store(settings: Settings) -> tuple[LogStore, Cluster, Signals]:
@@ -266,10 +271,19 @@ async def open_push(
 async def open_tools(exchange: Exchange, settings: Settings, records: Records) -> AsyncGenerator[Tools, None]:
     """The tool packs of this server; what is under way when it closes is waited for."""
     outbound = Outbound(Guard(_allowed(settings)))
-    tools = Tools(exchange, records, [Coding(GitHub(outbound, github_token(settings), settings.github_api))])
+    coding = Coding(GitHub(outbound, github_token(settings), settings.github_api))
+    tools = Tools(exchange, records, [coding], keep_ms=_keep_ms(settings))
+
+    async def tidy() -> None:
+        if exchange.membership.leads:
+            await tools.tick()
+
+    loop = Loop("tools", TIDY_S, tidy)
+    loop.start()
     try:
         yield tools
     finally:
+        await loop.stop()
         await tools.close()
         await outbound.close()
 

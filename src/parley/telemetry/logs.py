@@ -15,10 +15,12 @@ _WARNINGS = frozenset(
         "command.failed", "dispatch.failed", "http.crashed", "issuer.unavailable", "key.use_not_noted", "loop.broken",
         "loop.failed", "model.failed", "push.broken", "push.dead", "push.refused", "push.unreadable", "replica.buried",
         "replica.died", "secrets.readable_by_others", "signals.lost", "signing.key_unreadable", "stream.broken",
-        "turn.broken", "turn.stuck",
+        "tool.broken", "tool.failed", "tool.token_unreadable", "tool.unwatched", "turn.broken", "turn.stuck",
     }
 )  # fmt: skip
-_QUIET = frozenset({"turn.not_needed", "turn.ended", "append.conflict", "auth.refused", "push.delivered"})
+_QUIET = frozenset(
+    {"turn.not_needed", "turn.ended", "append.conflict", "auth.refused", "push.delivered", "tool.ended", "tool.late"}
+)
 _UNLOGGED = frozenset({"span.ended"})
 
 
