@@ -2,16 +2,19 @@
 
 import gc
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Route, Router
+from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from parley import __version__
 from parley.drivers.remote import OUTSIDE, tending
+from parley.engine.deliveries import Deliveries
 from parley.engine.exchange import Exchange
+from parley.engine.frames import Frames
 from parley.engine.hooks import Hooks
 from parley.engine.membership import TIDY_S, Loop
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
@@ -28,11 +31,21 @@ from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.admin import Admin
 from parley.faces.http import Endpoint, Shielded, answer
 from parley.faces.identity import Identified
+from parley.faces.metrics import MetricsFace
+from parley.faces.runtime.deliveries import Deliveries as DeliveriesFace
+from parley.faces.runtime.face import Runtime
+from parley.faces.runtime.operations import routes as runtime_routes
+from parley.faces.runtime.routes import PREFIX as RUNTIME
+from parley.faces.runtime.runs import Runs
+from parley.faces.runtime.stream import Tail
+from parley.faces.runtime.tools import Tooling
+from parley.faces.tracing import Traced
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
 from parley.security.secrets import FILE as SECRETS_FILE
 from parley.security.secrets import Secrets
+from parley.security.signatures import DEVELOPMENT_KEYS, Signatures
 from parley.security.signing import SigningKeys
 from parley.security.tokens import Tokens
 from parley.settings import Settings, postgres_url
@@ -44,13 +57,16 @@ from parley.stores.records import MemoryRecords, PostgresRecords, SqliteRecords
 from parley.stores.signals import NoSignals, PostgresSignals
 from parley.stores.solo import Solo
 from parley.stores.sqlite import FILE, SqliteStore
-from parley.telemetry import tell
+from parley.telemetry import attach, tell
+from parley.telemetry.metrics import Metrics
 from parley.tools.coding import Coding
 from parley.tools.github import GitHub, Token, TokenFile, fixed_token
 
 _DAY_MS = 24 * 3600 * 1000
+TRACE_HEADERS = ["X-Request-ID", "traceparent", "tracestate"]
 CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
+    *TRACE_HEADERS,
 ]  # fmt: skip
 GRPC_STOP_S = 2.0
 SWITCH_INTERVAL_S = 0.0005
@@ -149,22 +165,33 @@ def gate(settings: Settings, records: Records) -> Gate:
     return Gate(settings.auth, Credentials(ApiKeys(records), tokens))
 
 
+def signatures(settings: Settings, store: LogStore) -> Signatures:
+    """Checks signed requests. Only a server that nobody else can reach knows the secret that everybody knows."""
+    keys = {id_: secret.get_secret_value() for id_, secret in settings.runtime_keys.items()}
+    if not keys and settings.auth == "local":
+        keys = DEVELOPMENT_KEYS
+    elif settings.auth != "local" and set(keys.values()) & set(DEVELOPMENT_KEYS.values()):
+        tell("signatures.development", warning="Everybody knows one of the runtime_keys: it is the development secret.")
+    return Signatures(keys, store, max_ttl_s=settings.runtime_max_ttl_s)
+
+
 def _allowed(settings: Settings) -> list[str]:
     """With `auth = "local"` everything here is this machine's own, so its addresses are no secret from anybody."""
     return [*settings.allow_hosts, *(LOOPBACK if settings.auth == "local" else ())]
 
 
-def _identified(app: ASGIApp, settings: Settings, gate: Gate) -> ASGIApp:
+def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures) -> ASGIApp:
     """Nobody reaches a face unidentified; a page of an allowed origin may ask."""
     origins = frozenset(settings.cors_origins)
     if settings.auth == "local" and "*" in origins:
         raise ConfigurationError("With auth = local any page could ask: name the cors_origins.", field="cors_origins")
-    app = Identified(app, gate, origins)
+    app = Identified(app, gate, origins, signed, settings.max_body_bytes)
     if not origins:
         return app
     return CORSMiddleware(
         app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "DELETE"],
-        allow_headers=CORS_HEADERS, expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "WWW-Authenticate"],
+        allow_headers=CORS_HEADERS,
+        expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "WWW-Authenticate", *TRACE_HEADERS],
     )  # fmt: skip
 
 
@@ -184,9 +211,39 @@ async def open_faces(
         discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")
         async with open_push(exchange, settings, records, signing) as push:
             operations = Operations(exchange, push, cards, default)
-            admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks)
-            async with _grpc(settings, grpc_port, base_url, operations, entrance, cards):
-                yield _asgi(exchange, settings, operations, discovery, admin, entrance)
+            deliveries = Deliveries(records)
+            admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
+            signed = signatures(settings, exchange.store)
+            async with (
+                open_tools(exchange, settings, records) as tools,
+                _grpc(settings, grpc_port, base_url, operations, entrance, cards),
+            ):
+                runs = Runs(exchange, Frames(exchange, records), default)
+                table = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
+                with counting(exchange) as metrics:
+                    routes = [
+                        Mount(RUNTIME, Runtime(signed, table, settings.max_body_bytes)),
+                        *_plain_routes(exchange, discovery),
+                        *MetricsFace(metrics, exchange).routes(),
+                        *admin.routes(),
+                    ]
+                    faces = Addresses(
+                        exchange, JsonRpc(operations, settings.max_body_bytes),
+                        Rest(operations, settings.max_body_bytes), discovery,
+                        Router(routes, redirect_slashes=False, default=_not_found),
+                    )  # fmt: skip
+                    yield Traced(Shielded(_identified(faces, settings, entrance, signed)), metrics.answered)
+
+
+@contextmanager
+def counting(exchange: Exchange) -> Generator[Metrics, None, None]:
+    """The figures of one server. Whatever is told in this process is counted, also of others in it."""
+    metrics = Metrics(exchange.agents)
+    detach = attach(metrics.heard)
+    try:
+        yield metrics
+    finally:
+        detach()
 
 
 @asynccontextmanager
@@ -256,23 +313,13 @@ async def _grpc(
         await server.stop(GRPC_STOP_S)
 
 
-def _asgi(
-    exchange: Exchange, settings: Settings, operations: Operations, discovery: Discovery, admin: Admin, entrance: Gate
-) -> ASGIApp:
-    router = Router(
-        [
-            Route("/.well-known/ai-catalog.json", Endpoint(discovery.catalog), methods=["GET"]),
-            Route("/", Endpoint(discovery.index), methods=["GET"]),
-            Route("/healthz", Endpoint(_health), methods=["GET"]),
-            Route("/readyz", Endpoint(_Ready(exchange)), methods=["GET"]),
-            *admin.routes(),
-        ],
-        redirect_slashes=False,
-        default=_not_found,
-    )
-    rpc = JsonRpc(operations, settings.max_body_bytes)
-    rest = Rest(operations, settings.max_body_bytes)
-    return Shielded(_identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance))
+def _plain_routes(exchange: Exchange, discovery: Discovery) -> list[Route]:
+    return [
+        Route("/.well-known/ai-catalog.json", Endpoint(discovery.catalog), methods=["GET"]),
+        Route("/", Endpoint(discovery.index), methods=["GET"]),
+        Route("/healthz", Endpoint(_health), methods=["GET"]),
+        Route("/readyz", Endpoint(_Ready(exchange)), methods=["GET"]),
+    ]
 
 
 def _access(settings: Settings) -> Access:

@@ -71,6 +71,18 @@ class Forbidden(ParleyError):
     code = "permission_denied"
 
 
+class SignatureRefused(Unauthenticated):
+    """A signed request whose token does not hold; in the words of contract 003."""
+
+    code = "signature_refused"
+
+
+class ClaimMismatch(Forbidden):
+    """A signed request that carries what its token does not claim."""
+
+    code = "claim_mismatch"
+
+
 class ContextMismatch(Forbidden):
     """A request speaks for somebody else than who asks, or of a run or a conversation that is not theirs."""
 

@@ -15,6 +15,7 @@ from parley.core.artifacts import Parts
 from parley.core.conversations import Message
 from parley.errors import BrokenChain
 from parley.ids import ConversationId, RunId
+from parley.telemetry.trace import Trace
 
 RESPONSE = "response"
 """The name of the artifact that the text of a turn grows."""
@@ -50,6 +51,8 @@ class Submitted(_Event, tag="submitted", frozen=True):
 
 class InputReceived(_Event, tag="input", frozen=True):
     message: Message
+    trace: Trace | None = None
+    """What the caller said about where it comes from, if it did."""
 
 
 class Started(_Event, tag="started", frozen=True):
@@ -152,10 +155,11 @@ class Omitted(_Event, tag="omitted", frozen=True):
 
 
 class Forked(_Event, tag="forked", frozen=True):
-    """The copy ends here. `again`: the last input is worked on once more."""
+    """The copy ends here. `again`: the last input is worked on once more, as part of this `trace`."""
 
     by: str
     again: bool = False
+    trace: Trace | None = None
 
 
 class Completed(_Event, tag="completed", frozen=True):

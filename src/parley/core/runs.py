@@ -48,6 +48,7 @@ from parley.errors import (
     VersionConflict,
 )
 from parley.ids import ConversationId, RunId
+from parley.telemetry.trace import Trace
 
 MAX_RESCUES = 3
 
@@ -105,6 +106,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """Where its first entries were copied from, if it is a fork."""
     notes: dict[str, str] = {}
     """What its agent noted for later turns."""
+    trace: Trace | None = None
+    """The newest that came with an input."""
 
     @property
     def ended(self) -> bool:
@@ -141,6 +144,7 @@ class Start(Struct, frozen=True):
     begin: Begin | None = None
     reject: Rejected | None = None
     open: bool = False
+    trace: Trace | None = None
 
 
 class Fork(Struct, frozen=True):
@@ -155,6 +159,7 @@ class Fork(Struct, frozen=True):
     message: Message | None = None
     begin: Begin | None = None
     reject: Rejected | None = None
+    trace: Trace | None = None
 
 
 class Give(Struct, frozen=True):
@@ -162,6 +167,7 @@ class Give(Struct, frozen=True):
 
     message: Message
     begin: Begin | None = None
+    trace: Trace | None = None
 
 
 Report = (
@@ -271,7 +277,7 @@ def _start(command: Start) -> list[Payload]:
         Submitted(command.agent, command.conversation, command.principal, command.parent, open=command.open)
     ]
     if command.message is not None:
-        events.append(InputReceived(command.message))
+        events.append(InputReceived(command.message, command.trace))
     elif not command.open:
         raise Invalid("A run begins with a message, or stays open for one.", field="message")
     if command.reject is not None:
@@ -293,9 +299,10 @@ def _fork(command: Fork) -> list[Payload]:
         raise Invalid("A fork needs the log from its beginning.", field="at")
     if command.message is None and not run.inputs:
         raise Invalid("There is no input yet at this event: give one, or fork at a later event.", field="at")
-    copy.append(Forked(command.by, again=command.message is None))
-    if command.message is not None:
-        copy.append(InputReceived(command.message))
+    if command.message is None:
+        copy.append(Forked(command.by, again=True, trace=command.trace))
+    else:
+        copy += Forked(command.by), InputReceived(command.message, command.trace)
     if command.reject is not None:
         copy.append(command.reject)
     elif command.begin is not None:
@@ -331,7 +338,7 @@ def _last_words(ending: Ending) -> Parts:
 
 def _give(run: Run, command: Give) -> list[Payload]:
     _check_open(run)
-    events: list[Payload] = [InputReceived(command.message)]
+    events: list[Payload] = [InputReceived(command.message, command.trace)]
     if command.begin is not None and run.state in WAITING:
         events.append(Started(run.epoch + 1, command.begin.replica))
     return events
@@ -472,7 +479,8 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             return {"notes": {**run.notes, **event.notes}}
         case InputReceived():
             # A waiting run that got its answer is submitted again: accepted, and not yet being worked on.
-            return {"inputs": run.inputs + 1, "state": State.SUBMITTED if run.state in WAITING else run.state}
+            state = State.SUBMITTED if run.state in WAITING else run.state
+            return {"inputs": run.inputs + 1, "state": state, "trace": event.trace or run.trace}
         case Completed() | Replied():
             return {"state": State.COMPLETED, "owner": ""}
         case ChildStarted():
@@ -505,8 +513,11 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
 
 
 def _forked(run: Run, event: Forked) -> dict[str, Any]:
-    """The run is its own from here: nobody works on it, and its time and its rescues count from zero."""
-    changes: dict[str, Any] = {"state": State.SUBMITTED, "owner": "", "spent_ms": 0, "rescues": 0}
+    """The run is its own from here: nobody works on it, its time and its rescues count from zero, and it belongs to
+    the trace in which it was made."""
+    changes: dict[str, Any] = {
+        "state": State.SUBMITTED, "owner": "", "spent_ms": 0, "rescues": 0, "trace": event.trace,
+    }  # fmt: skip
     if event.again and (run.state is State.WORKING or run.inputs == run.read):
         return {**changes, "read": run.read_before, "resuming": True}
     return changes
