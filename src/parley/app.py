@@ -11,8 +11,10 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley.drivers.remote import OUTSIDE, tending
+from parley.engine.elsewhere import Elsewhere
 from parley.engine.exchange import Exchange
 from parley.engine.hooks import Hooks
+from parley.engine.membership import TIDY_S, Loop
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
 from parley.errors import ConfigurationError, ParleyError
@@ -24,11 +26,16 @@ from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.rest import Rest
 from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.admin import Admin
+from parley.faces.edge.claims import Platform
+from parley.faces.edge.pairing import PairingCalls
+from parley.faces.edge.runtimes import RuntimeCalls
+from parley.faces.edge.taskruns import TaskRunCalls
 from parley.faces.http import Endpoint, Shielded, answer
 from parley.faces.identity import Identified
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
+from parley.security.runtimes import Runtimes
 from parley.security.secrets import FILE as SECRETS_FILE
 from parley.security.secrets import Secrets
 from parley.security.signing import SigningKeys
@@ -177,8 +184,12 @@ async def open_faces(
         async with open_push(exchange, settings, records, signing) as push:
             operations = Operations(exchange, push, cards, default)
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks)
-            async with _grpc(settings, grpc_port, base_url, operations, entrance, cards):
-                yield _asgi(exchange, settings, operations, discovery, admin, entrance)
+            async with (
+                open_edge(exchange, settings, records, base_url) as edge,
+                _grpc(settings, grpc_port, base_url, operations, entrance, cards),
+            ):
+                routes = [*admin.routes(), *edge]
+                yield _asgi(exchange, settings, operations, discovery, routes, entrance)
 
 
 @asynccontextmanager
@@ -203,6 +214,29 @@ async def open_push(
 
 
 @asynccontextmanager
+async def open_edge(
+    exchange: Exchange, settings: Settings, records: Records, base_url: str
+) -> AsyncGenerator[list[Route], None]:
+    """The routes of runtimes and of those who pair them; while it is open, leases run out when this replica leads."""
+    lease_s = settings.edge_lease_s
+    elsewhere = Elsewhere(exchange, records, lease_s=lease_s, grace_s=settings.cancel_grace_s)
+    runtimes = Runtimes(records, lease_s)
+    platform = Platform(settings.platform_name, settings.platform_origin or urlsplit(base_url).hostname or "")
+    tidying = Loop("runtimes", TIDY_S, runtimes.tick)
+    elsewhere.start()
+    tidying.start()
+    try:
+        yield [
+            *PairingCalls(exchange, elsewhere, runtimes, platform, base_url).routes(),
+            *RuntimeCalls(exchange, elsewhere, runtimes, platform, lease_s).routes(),
+            *TaskRunCalls(exchange, elsewhere, runtimes, platform, base_url, settings.max_body_bytes).routes(),
+        ]
+    finally:
+        await tidying.stop()
+        await elsewhere.close()
+
+
+@asynccontextmanager
 async def _grpc(
     settings: Settings, port: int | None, base_url: str, operations: Operations, entrance: Gate, cards: Cards
 ) -> AsyncGenerator[None, None]:
@@ -221,7 +255,12 @@ async def _grpc(
 
 
 def _asgi(
-    exchange: Exchange, settings: Settings, operations: Operations, discovery: Discovery, admin: Admin, entrance: Gate
+    exchange: Exchange,
+    settings: Settings,
+    operations: Operations,
+    discovery: Discovery,
+    routes: Sequence[Route],
+    entrance: Gate,
 ) -> ASGIApp:
     router = Router(
         [
@@ -229,7 +268,7 @@ def _asgi(
             Route("/", Endpoint(discovery.index), methods=["GET"]),
             Route("/healthz", Endpoint(_health), methods=["GET"]),
             Route("/readyz", Endpoint(_Ready(exchange)), methods=["GET"]),
-            *admin.routes(),
+            *routes,
         ],
         redirect_slashes=False,
         default=_not_found,
