@@ -169,7 +169,7 @@ class Elsewhere:
         if not await self._leases.end(record):
             return
         run = await self._found(lease.run)
-        if run is not None and run.state is State.WORKING and run.epoch == lease.epoch:
+        if run is not None and standing(run, lease.owner, lease.epoch) in ("held", "canceled") and not run.ended:
             outcome = await self._commands.execute(run.id, self._verdict(run))
             tell("lease.ended", run=run.id, agent=run.agent, owner=lease.owner, state=outcome.run.state.value)
             await self._ended(lease, outcome.run)
@@ -235,9 +235,9 @@ class Elsewhere:
         """What is told again is found by its key, also when the run has moved on since."""
         try:
             return await self._commands.execute(lease.run, *emits, key=key)
-        except (LateResult, KeyReused):
+        except (LateResult, KeyReused) as error:
             run = await self._commands.state(lease.run)
-            if run.epoch != lease.epoch:
+            if isinstance(error, LateResult) and run.epoch != lease.epoch:
                 raise _lost(run) from None
             raise TaskRunEnded("The turn has ended otherwise; this was not taken.") from None
 
