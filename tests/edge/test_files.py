@@ -162,7 +162,8 @@ async def test_what_is_not_there_is_not_found(site: Site, http: httpx2.AsyncClie
     file = (await runtime.about(work, "artifacts", **FILE)).json()["artifact_id"]
     for path, status in (
         (f"{at}/none", 404), (f"{at}/{file}?part=1", 404), (f"{at}/{file}?part=x", 400), (f"{at}/{file}?part=0", 200),
-        (f"{server.agent('far')}/tasks/none/artifacts/{file}", 404), (f"{server.agent('no')}/tasks/{work.id}/artifacts/{file}", 404),
+        (f"{server.agent('far')}/tasks/none/artifacts/{file}", 404),
+        (f"{server.agent('no')}/tasks/{work.id}/artifacts/{file}", 404),
         (f"{server.url}/tasks/{work.id}/artifacts/{file}", 200),
     ):  # fmt: skip
         assert (await http.get(path)).status_code == status, path

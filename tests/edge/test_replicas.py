@@ -13,6 +13,7 @@ from parley.engine.streams import read_all
 from parley.ids import RunId
 from parley.testing.processes import ServerProcess, replicas
 from parley.testing.servers import Server
+from parley.testing.waiting import until
 from tests.edge.conftest import Site, edge
 from tests.edge.runtime import Raw, attach, code_for, error_of, paired
 from tests.edge.test_work import SOON, begin
@@ -79,8 +80,8 @@ async def test_of_two_pulls_for_one_task_one_gets_it(site: Site, http: httpx2.As
     server = await site.open()
     runtime = await paired(http, server.url, "far")
     async with Client(server.agent("far")) as client:
-        for _ in range(10):
-            pulls = [asyncio.create_task(runtime.pull(1_000)) for _ in range(4)]
+        for _ in range(5):
+            pulls = [asyncio.create_task(runtime.pull(300)) for _ in range(4)]
             await asyncio.sleep(0.02)
             task = await begin(client)
             done, _ = await asyncio.wait(pulls, return_when=asyncio.FIRST_COMPLETED)
@@ -102,8 +103,7 @@ async def test_two_runtimes_with_many_pulls_do_every_task_once(site: Site, http:
         workers = [asyncio.create_task(_work(one, places[n % len(places)], done)) for one in runtimes for n in range(6)]
         async with Client(server.agent("far")) as far, Client(server.agent("away")) as away:
             sent = [await begin(client, str(number)) for number in range(TASKS) for client in (far, away)]
-            while sum(done.values()) < 2 * TASKS:
-                await asyncio.sleep(0.05)
+            await until(lambda: sum(done.values()) >= 2 * TASKS, 100)
     for worker in workers:
         worker.cancel()
     await asyncio.gather(*workers, return_exceptions=True)

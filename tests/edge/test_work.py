@@ -240,7 +240,8 @@ async def test_parts_of_an_answer_and_members_of_its_own_are_kept(site: Site, ht
         made = (await client.get(task["id"]))["artifacts"]
     assert [one["parts"] for one in made] == [
         [{"text": "sum\nmore"}], [{"data": {"n": 1.0}}], [{"url": "https://a.example/b"}],
-        [{"raw": "QUI=", "mediaType": "image/png"}], [{"data": {"type": "odd", "value": 1}}], [{"data": {"score": 3.5}}],
+        [{"raw": "QUI=", "mediaType": "image/png"}], [{"data": {"type": "odd", "value": 1}}],
+        [{"data": {"score": 3.5}}],
     ]  # fmt: skip
 
 

@@ -194,18 +194,21 @@ class Elsewhere:
         return min(most, limit - len(busy))
 
     async def _take(self, owner: str, agent: Agent, run: Run) -> Claim | None:
-        """None when a rival was first. The version makes sure that the epoch is the one that is held."""
+        """None when a rival was first. The version makes sure that the epoch is the one that is held, and the input all
+        there is."""
         lease = Lease(owner, run.id, run.epoch + 1)
         until = self._leases.until(time_left(run, agent.limits.timeout_s))
-        await self._leases.hold(lease, until)
+        _, inputs, asked_by = await asyncio.gather(
+            self._leases.hold(lease, until), self._unread(run), self._asked_by(run)
+        )
         try:
             outcome = await self._commands.execute(run.id, Begin(owner), expected=run.version)
         except (Conflict, RunNotFound):
             return None
-        return Claim(lease, outcome.run, await self._inputs(outcome.run), await self._asked_by(run), until)
+        return Claim(lease, outcome.run, inputs, asked_by, until)
 
-    async def _inputs(self, run: Run) -> list[Message]:
-        given = _messages(await read_all(self._store, run.id))[run.read_before : run.read]
+    async def _unread(self, run: Run) -> list[Message]:
+        given = _messages(await read_all(self._store, run.id))[run.read : run.inputs]
         load = self._exchange.attachments.loaded
         return [replace(message, parts=await load(message.parts)) for message in given]
 
