@@ -167,6 +167,13 @@ class Runtimes:
         """Three heartbeats may be missed."""
         return seen.status != "detached" and self._clock() - seen.at < self.heartbeat_s * 3000
 
+    async def word_for(self, agent: str) -> str:
+        """How an agent's runtime fares, in a word or two."""
+        runtime = await self.of(agent)
+        if runtime is None:
+            return "not paired"
+        return "online" if self.online(await self.last_seen(runtime)) else "offline"
+
     async def tick(self) -> None:
         """One round: forget codes that nobody used, and tokens that were replaced long ago."""
         for kind in (_CODE, _TOKEN):
