@@ -8,14 +8,22 @@ from contextlib import contextmanager
 class Bells:
     def __init__(self) -> None:
         self._hung: dict[str, set[asyncio.Event]] = {}
+        self._marks: dict[str, int] = {}
 
     @property
     def awaited(self) -> list[str]:
         return list(self._hung)
 
-    def ring(self, name: str) -> None:
-        """Never waits, and costs a lookup when nobody does."""
-        for bell in self._hung.get(name, ()):
+    def ring(self, name: str, mark: int | None = None) -> None:
+        """Never waits, and costs a lookup when nobody does. A mark that is not above the last one is no news."""
+        bells = self._hung.get(name)
+        if bells is None:
+            return
+        if mark is not None:
+            if mark <= self._marks.get(name, 0):
+                return
+            self._marks[name] = mark
+        for bell in bells:
             bell.set()
 
     @contextmanager
@@ -31,3 +39,4 @@ class Bells:
                 self._hung[name].discard(bell)
                 if not self._hung[name]:
                     del self._hung[name]
+                    self._marks.pop(name, None)

@@ -149,7 +149,11 @@ class Elsewhere:
 
     async def hasten(self, run: Run) -> None:
         """The run is to be canceled: its holder has the grace to say that it stopped."""
-        await self._leases.shorten(Lease(run.owner, run.id, run.epoch), self._clock() + self._grace_ms)
+        try:
+            await self._leases.shorten(Lease(run.owner, run.id, run.epoch), self._clock() + self._grace_ms)
+        except ParleyError as error:
+            # Then it has until its lease runs out: a lease of a run that is to be canceled is not renewed.
+            tell("lease.not_shortened", run=run.id, code=error.code)
 
     async def tick(self) -> None:
         """One round: the leader ends the leases that have run out."""
@@ -157,12 +161,19 @@ class Elsewhere:
         while self._exchange.membership.leads and (page := await self._leases.due(after)):
             for record in page:
                 if not self._excused(record):
-                    await self._run_out(record)
+                    await self._run_out_or_tell(record)
             after = (page[-1].due or 0, page[-1].scope, page[-1].id)
 
     def _excused(self, record: Record) -> bool:
         """Nobody could renew a lease that ran out before this process was up: its holder gets as long again."""
         return (record.due or 0) < self._since and self._clock() < self._since + self._leases.lease_ms
+
+    async def _run_out_or_tell(self, record: Record) -> None:
+        """One run that cannot be written does not hold up the others."""
+        try:
+            await self._run_out(record)
+        except ParleyError as error:
+            tell("lease.not_ended", lease=record.id, code=error.code)
 
     async def _run_out(self, record: Record) -> None:
         lease = lease_of(record)

@@ -350,7 +350,7 @@ class Exchange:
 
     def _published(self, run: Run, events: list[Event]) -> None:
         self.streams.publish(run.id, events)
-        self.growth.ring(run.id)
+        self.growth.ring(run.id, run.version)
         if self.on_growth is not None:
             self.on_growth(run.id)
         if not self.membership.alone:
@@ -364,7 +364,7 @@ class Exchange:
         """What other replicas have done."""
         for run_id, version in runs:
             self.streams.reach(run_id, version)
-            self.growth.ring(run_id)
+            self.growth.ring(run_id, version)
             if self.on_growth is not None:
                 self.on_growth(run_id)
             if self.execution.works_on(run_id) and version > self.commands.version(run_id):

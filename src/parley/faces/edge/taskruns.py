@@ -137,8 +137,7 @@ class TaskRunCalls:
 
     async def _finish(self, runtime: Runtime, run: Run, told: EndIn, ending: list[Output]) -> Reply:
         lease, asked = held_lease(runtime, run.id, told.lease_id), _asked(ending)
-        digest = hashlib.sha256(asked.encode() + msgspec.json.encode(told.output, order="sorted")).digest()
-        outcome = await self._elsewhere.finish(lease, ending, digest)
+        outcome = await self._elsewhere.finish(lease, ending, _digest(asked, told))
         status = outcome.run.state.value if outcome.run.ended else asked
         return 200, {"task_run_id": run.id, "status": status, "idempotent": outcome.replayed}
 
@@ -150,6 +149,12 @@ class TaskRunCalls:
             "initiator_agent_id": claim.asked_by, "target_agent_id": run.agent, "platform": self._platform,
             "attempt": run.rescues + 1, "lease_id": lease_id(claim.lease), "lease_expires_at": iso(claim.until),
         }  # fmt: skip
+
+
+def _digest(asked: str, told: EndIn) -> bytes:
+    """The same for the same output, in whatever order a program writes it down."""
+    output: object = msgspec.json.decode(msgspec.json.encode(told.output))
+    return hashlib.sha256(asked.encode() + msgspec.json.encode(output, order="sorted")).digest()
 
 
 def _asked(ending: list[Output]) -> str:
