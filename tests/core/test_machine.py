@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec import Raw
 
 from parley.core.artifacts import text_part
 from parley.core.conversations import Message
@@ -19,6 +20,8 @@ from parley.core.events import (
     Progress,
     Rejected,
     Replied,
+    ToolCalled,
+    ToolReturned,
     decode,
     encode,
     sealed,
@@ -27,6 +30,7 @@ from parley.core.events import (
 from parley.core.runs import (
     Adopt,
     Begin,
+    CallTool,
     Cancel,
     Close,
     Command,
@@ -34,6 +38,7 @@ from parley.core.runs import (
     Fail,
     Give,
     Recover,
+    ReturnTool,
     Run,
     Start,
     State,
@@ -58,6 +63,8 @@ commands: st.SearchStrategy[Command] = st.one_of(
     st.just(Begin("r")),
     st.builds(Emit, st.integers(0, 6), reports),
     st.builds(Adopt, st.integers(0, 6), st.sampled_from([RunId("c1"), RunId("c2")]), st.just("other")),
+    st.just(CallTool(ToolCalled("t", "look", Raw(b"{}")))),
+    st.just(ReturnTool(ToolReturned("t", "look", "succeeded", Raw(b"{}")))),
     st.just(Cancel("local")),
     st.just(Close("local")),
     st.just(Fail("x", "y")),
@@ -139,6 +146,12 @@ class RunMachine(RuleBasedStateMachine):
     def epochs_only_grow(self) -> None:
         epochs = [event.payload.epoch for event in self.events if hasattr(event.payload, "epoch")]  # type: ignore[union-attr]
         assert epochs == sorted(set(epochs))
+
+    @invariant()
+    def no_tool_is_called_once_a_cancel_is_on_record(self) -> None:
+        types = [event.type for event in self.events]
+        if "cancel_requested" in types:
+            assert "tool_call" not in types[types.index("cancel_requested") :]
 
     @invariant()
     def a_completed_run_has_read_everything(self) -> None:

@@ -32,6 +32,8 @@ from parley.core.events import (
     Rescued,
     Started,
     Submitted,
+    ToolCalled,
+    ToolReturned,
     TurnEnded,
     type_of,
 )
@@ -46,6 +48,7 @@ from parley.errors import (
     VersionConflict,
 )
 from parley.ids import ConversationId, RunId
+from parley.telemetry.trace import Trace
 
 MAX_RESCUES = 3
 ELSEWHERE = "runtime:"
@@ -105,6 +108,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """Where its first entries were copied from, if it is a fork."""
     notes: dict[str, str] = {}
     """What its agent noted for later turns."""
+    trace: Trace | None = None
+    """The newest that came with an input."""
 
     @property
     def ended(self) -> bool:
@@ -146,6 +151,7 @@ class Start(Struct, frozen=True):
     begin: Begin | None = None
     reject: Rejected | None = None
     open: bool = False
+    trace: Trace | None = None
 
 
 class Fork(Struct, frozen=True):
@@ -160,6 +166,7 @@ class Fork(Struct, frozen=True):
     message: Message | None = None
     begin: Begin | None = None
     reject: Rejected | None = None
+    trace: Trace | None = None
 
 
 class Give(Struct, frozen=True):
@@ -167,6 +174,7 @@ class Give(Struct, frozen=True):
 
     message: Message
     begin: Begin | None = None
+    trace: Trace | None = None
 
 
 Report = (
@@ -192,6 +200,18 @@ class Adopt(Struct, frozen=True):
     epoch: int
     child: RunId
     agent: str
+
+
+class CallTool(Struct, frozen=True):
+    """Somebody is about to use a tool on the run's behalf: its executor, or its owner."""
+
+    called: ToolCalled
+
+
+class ReturnTool(Struct, frozen=True):
+    """What came of a tool that was called."""
+
+    returned: ToolReturned
 
 
 class Cancel(Struct, frozen=True):
@@ -224,7 +244,7 @@ class Recover(Struct, frozen=True):
     given_up: Failed | None = None
 
 
-Command = Start | Fork | Give | Begin | Emit | Adopt | Cancel | Close | Fail | Recover
+Command = Start | Fork | Give | Begin | Emit | Adopt | CallTool | ReturnTool | Cancel | Close | Fail | Recover
 
 
 def decide(run: Run | None, command: Command) -> list[Payload]:
@@ -246,6 +266,10 @@ def decide(run: Run | None, command: Command) -> list[Payload]:
             return _emit(run, command)
         case Adopt():
             return _adopt(run, command)
+        case CallTool():
+            return _call_tool(run, command)
+        case ReturnTool():
+            return _return_tool(run, command)
         case Cancel():
             return _cancel(run, command)
         case Close():
@@ -263,7 +287,7 @@ def _start(command: Start) -> list[Payload]:
         Submitted(command.agent, command.conversation, command.principal, command.parent, open=command.open)
     ]
     if command.message is not None:
-        events.append(InputReceived(command.message))
+        events.append(InputReceived(command.message, command.trace))
     elif not command.open:
         raise Invalid("A run begins with a message, or stays open for one.", field="message")
     if command.reject is not None:
@@ -285,9 +309,10 @@ def _fork(command: Fork) -> list[Payload]:
         raise Invalid("A fork needs the log from its beginning.", field="at")
     if command.message is None and not run.inputs:
         raise Invalid("There is no input yet at this event: give one, or fork at a later event.", field="at")
-    copy.append(Forked(command.by, again=command.message is None))
-    if command.message is not None:
-        copy.append(InputReceived(command.message))
+    if command.message is None:
+        copy.append(Forked(command.by, again=True, trace=command.trace))
+    else:
+        copy += Forked(command.by), InputReceived(command.message, command.trace)
     if command.reject is not None:
         copy.append(command.reject)
     elif command.begin is not None:
@@ -296,15 +321,15 @@ def _fork(command: Fork) -> list[Payload]:
 
 
 def _copied(run: Run | None, entry: Payload, origin: Origin) -> Payload:
-    """What an entry is in a fork: the same; but children, cancels and ends are the other run's own affair, and so is
-    what its agent noted for itself: a fork must not go on with another run's work elsewhere.
+    """What an entry is in a fork: the same; but children, tools, cancels and ends are the other run's own affair, and
+    so is what its agent noted for itself: a fork must not go on with another run's work elsewhere.
 
     The last words of a turn stay said, also where they ended the run.
     """
     match entry:
         case Submitted():
             return replace(entry, parent=None, origin=origin)
-        case ChildStarted() | CancelRequested() | Closing() | Noted():
+        case ChildStarted() | ToolCalled() | ToolReturned() | CancelRequested() | Closing() | Noted():
             return Omitted(type_of(entry))
         case Progress() | ArtifactAdded() if entry.mark:
             return replace(entry, mark="")
@@ -323,7 +348,7 @@ def _last_words(ending: Ending) -> Parts:
 
 def _give(run: Run, command: Give) -> list[Payload]:
     _check_open(run)
-    events: list[Payload] = [InputReceived(command.message)]
+    events: list[Payload] = [InputReceived(command.message, command.trace)]
     if command.begin is not None and run.state in WAITING:
         events.append(Started(run.epoch + 1, command.begin.replica))
     return events
@@ -340,9 +365,13 @@ def _started(run: Run, command: Begin) -> Started:
     return Started(run.epoch + 1, command.replica)
 
 
-def _check_executor(run: Run, epoch: int) -> None:
+def _not_ended(run: Run) -> None:
     if run.ended:
         raise LateResult(f"The run is {run.state.value}; the late result was dropped.", state=run.state.value)
+
+
+def _check_executor(run: Run, epoch: int) -> None:
+    _not_ended(run)
     if epoch != run.epoch or run.state is not State.WORKING:
         raise LeaseLost("Another executor has this run.", epoch=run.epoch)
 
@@ -373,6 +402,19 @@ def _adopt(run: Run, command: Adopt) -> list[Payload]:
     if run.cancel_requested:
         raise RunEnded("The task is being canceled; it starts no further work.", state="canceling")
     return [ChildStarted(command.child, command.agent)]
+
+
+def _call_tool(run: Run, command: CallTool) -> list[Payload]:
+    if run.ended or run.cancel_requested:
+        state = run.state.value if run.ended else "canceling"
+        raise RunEnded(f"The task is {state}; it starts no further work.", state=state)
+    return [command.called]
+
+
+def _return_tool(run: Run, command: ReturnTool) -> list[Payload]:
+    """Also while a cancel is on record: what the tool did is worth knowing until the run has ended."""
+    _not_ended(run)
+    return [command.returned]
 
 
 def _cancel(run: Run, command: Cancel) -> list[Payload]:
@@ -440,7 +482,7 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
                 "read_before": run.read, "read": run.inputs, "turns": run.turns + (not run.resuming),
                 "resuming": False,
             }  # fmt: skip
-        case Progress() | ArtifactAdded() | Omitted():
+        case Progress() | ArtifactAdded() | ToolCalled() | ToolReturned() | Omitted():
             return {}
         case Forked():
             return _forked(run, event)
@@ -448,7 +490,8 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             return {"notes": {**run.notes, **event.notes}}
         case InputReceived():
             # A waiting run that got its answer is submitted again: accepted, and not yet being worked on.
-            return {"inputs": run.inputs + 1, "state": State.SUBMITTED if run.state in WAITING else run.state}
+            state = State.SUBMITTED if run.state in WAITING else run.state
+            return {"inputs": run.inputs + 1, "state": state, "trace": event.trace or run.trace}
         case Completed() | Replied():
             return {"state": State.COMPLETED, "owner": ""}
         case ChildStarted():
@@ -481,8 +524,11 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
 
 
 def _forked(run: Run, event: Forked) -> dict[str, Any]:
-    """The run is its own from here: nobody works on it, and its time and its rescues count from zero."""
-    changes: dict[str, Any] = {"state": State.SUBMITTED, "owner": "", "spent_ms": 0, "rescues": 0}
+    """The run is its own from here: nobody works on it, its time and its rescues count from zero, and it belongs to
+    the trace in which it was made."""
+    changes: dict[str, Any] = {
+        "state": State.SUBMITTED, "owner": "", "spent_ms": 0, "rescues": 0, "trace": event.trace,
+    }  # fmt: skip
     if event.again and (run.state is State.WORKING or run.inputs == run.read):
         return {**changes, "read": run.read_before, "resuming": True}
     return changes

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from parley.clock import Clock, now_ms
 from parley.core.access import Principal, may_see
-from parley.core.agents import Agent, check_agent
+from parley.core.agents import Agent, check_agent, check_content
 from parley.core.artifacts import check_parts, text_part
 from parley.core.conversations import Message, conversation_for, hops_metadata
 from parley.core.events import Event, Origin, Rejected
@@ -35,6 +35,8 @@ from parley.errors import (
     VersionConflict,
 )
 from parley.ids import RunId, is_id, new_run_id
+from parley.telemetry import span
+from parley.telemetry.trace import entered, sent
 
 _NEWCOMER = "*"
 """Told instead of an agent's slug by a replica that has joined: the others are no longer alone."""
@@ -106,7 +108,7 @@ class Exchange:
         self.attachments = Attachments(blobs)
         self.commands = Commands(store, self._published, clock, max_payload, shared=shared)
         self.execution = Execution(self.commands, store, cluster, self.attachments, self._ask_child, grace_s)
-        self.retention = Retention(store, store, keep_ms, clock)
+        self.retention = Retention(store, keep_ms, clock)
         self.membership = Membership(store, cluster, self.execution, self._agents, self.retention, lease_s)
         self.on_growth: Callable[[RunId], None] | None = None
         """Called for every run that has grown, here or elsewhere; must not wait."""
@@ -185,18 +187,28 @@ class Exchange:
 
     async def send(self, send: Send) -> Outcome:
         """Durable when it returns: the run exists, and will be worked on whatever happens to this process."""
+        with span("runtime.ingest", agent=send.agent):
+            return await self._send(send)
+
+    async def _send(self, send: Send) -> Outcome:
         check_parts(send.message.parts)
         agent = self.agent(send.agent)
+        check_content(agent, send.message.parts)
         run = await self.visible(send.run, send.principal, agent.slug) if send.run else None
         conversation = conversation_for(send.conversation, run.conversation if run else None)
         key = _key(send)
         if run is not None:
             return await self.give(run, send.message, key)
         message = await self.attachments.stored_message(send.message)
-        return await self._start(new_run_id(), Start(agent.slug, conversation, str(send.principal), message), key)
+        start = Start(agent.slug, conversation, str(send.principal), message, trace=sent())
+        return await self._start(new_run_id(), start, key)
 
     async def fork(self, branch: Branch) -> Outcome:
         """A new run of the same owner in the same conversation; the other one is not touched."""
+        with span("runtime.ingest", agent=branch.agent or ""):
+            return await self._fork(branch)
+
+    async def _fork(self, branch: Branch) -> Outcome:
         run = await self.visible(branch.run, branch.principal, branch.agent)
         agent = self.agent(run.agent)
         conversation_for(branch.conversation, run.conversation)
@@ -206,12 +218,13 @@ class Exchange:
         message = branch.message
         if message is not None:
             check_parts(message.parts)
+            check_content(agent, message.parts)
             message = await self.attachments.stored_message(message)
         entries = await self._entries(run, branch.at)
         last = entries[-1]
         origin = Origin(run.id, last.seq, last.hash.hex())
         payloads = tuple(entry.payload for entry in entries if entry.payload is not None)
-        fork = Fork(origin, payloads, str(branch.principal), message)
+        fork = Fork(origin, payloads, str(branch.principal), message, trace=sent())
         return await self._begun(new_run_id(), agent, fork, key)
 
     async def open(self, opening: Opening) -> Outcome:
@@ -230,9 +243,10 @@ class Exchange:
         """One more input to a run that its caller may see."""
         check_parts(message.parts)
         agent = self.agent(run.agent)
+        check_content(agent, message.parts)
         message = await self.attachments.stored_message(message)
         how = await self.execution.admit(agent) if run.state in WAITING else None
-        return await self._accept(run.id, Give(message, how if isinstance(how, Begin) else None), key)
+        return await self._accept(run.id, Give(message, how if isinstance(how, Begin) else None, sent()), key)
 
     async def close_run(self, run: Run, principal: Principal, key: Key | None = None) -> Outcome:
         """No further input: the run completes when what was given is done."""
@@ -254,8 +268,9 @@ class Exchange:
         key: Key | None = None,
     ) -> Outcome:  # fmt: skip
         """Durable first; then the executor is told. A run that is not being worked on ends at once."""
-        run = await self.visible(run_id, principal, agent)
-        return await self._cancel(run.id, Cancel(str(principal), reason), key)
+        with span("runtime.persist", agent=agent or ""):
+            run = await self.visible(run_id, principal, agent)
+            return await self._cancel(run.id, Cancel(str(principal), reason), key)
 
     async def visible(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """The run, if it exists for this principal (and at this agent's address)."""
@@ -341,7 +356,8 @@ class Exchange:
         child = RunId(str(uuid.uuid5(uuid.NAMESPACE_URL, question)))
         await self.commands.execute(parent.id, Adopt(parent.epoch, child, slug))
         message = Message(f"{child}.0", (text_part(text),), hops_metadata(hops))
-        start = Start(slug, parent.conversation, parent.principal, message, parent.id)
+        trace = sent() or parent.trace
+        start = Start(slug, parent.conversation, parent.principal, message, parent.id, trace=trace)
         try:
             outcome = await self._start(child, start, None)
         except VersionConflict:
@@ -394,7 +410,8 @@ class Exchange:
     def _forsake(self, run: Run) -> None:
         driver = self._served.get(run.agent)
         if isinstance(driver, Forsaken):
-            self._spawn(driver.forsake(run))
+            with entered(run.trace):
+                self._spawn(driver.forsake(run))
 
     async def _cancel_children(self, run: Run) -> None:
         for child in run.children:
@@ -412,6 +429,9 @@ class _Agents(Mapping[str, Agent]):
 
     def __getitem__(self, slug: str) -> Agent:
         return self._served[slug].agent
+
+    def __contains__(self, slug: object) -> bool:
+        return slug in self._served
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._served)

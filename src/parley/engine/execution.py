@@ -1,6 +1,7 @@
 """Who works on what in this process: turns, their cancel and timeout, and who begins next."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
@@ -21,7 +22,8 @@ from parley.engine.streams import read_all
 from parley.engine.turns import Turn
 from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
 from parley.ids import RunId
-from parley.telemetry import tell
+from parley.telemetry import span, tell
+from parley.telemetry.trace import current, entered
 
 GRACE_S = 5.0
 
@@ -137,6 +139,11 @@ class Execution:
     def under_way(self) -> list[RunId]:
         return list(self._jobs)
 
+    @property
+    def busy(self) -> Counter[str]:
+        """How many turns are under way here, by agent."""
+        return Counter(job.run.agent for job in self._jobs.values())
+
     def works_on(self, run_id: RunId) -> bool:
         return run_id in self._jobs
 
@@ -214,7 +221,7 @@ class Execution:
                         break
                     job.run = (await self._commands.execute(job.run.id, Begin(self._cluster.replica))).run
                 job.driver = self._drivers.get(job.run.agent)
-                job.run = await self._turn(job, events)
+                job.run = await self._traced_turn(job, events)
                 self._tell_ended(job.run)
                 events = None
                 if not job.run.ready or self._closing:
@@ -238,6 +245,14 @@ class Execution:
         except ParleyError as error:
             tell("dispatch.failed", agent=slug, code=error.code)
         self.dispatch(slug)
+
+    async def _traced_turn(self, job: _Job, events: list[Event] | None) -> Run:
+        """A turn is part of the trace that its newest input came with, wherever and whenever it is worked on."""
+        run = job.run
+        with entered(run.trace), span("runtime.infer", run=run.id, agent=run.agent, epoch=run.epoch) as turn:
+            run = await self._turn(job, events)
+            turn.outcome = run.state.value
+        return run
 
     async def _turn(self, job: _Job, events: list[Event] | None) -> Run:
         run = job.run
@@ -303,7 +318,8 @@ class Execution:
         async def recall(most: int) -> list[Round]:
             return await earlier_rounds(self._store, run, most)
 
-        turn = Turn(spec, run, events, ask, self._attachments.loaded, recall, partial(earlier_notes, self._store, run))
+        notes = partial(earlier_notes, self._store, run)
+        turn = Turn(spec, run, events, ask, self._attachments.loaded, recall, notes, current())
         return turn
 
     def _tell_ended(self, run: Run) -> None:

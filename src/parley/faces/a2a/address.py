@@ -9,9 +9,12 @@ from parley.faces.a2a.discovery import CARD_PATHS, Discovery
 from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.rest import Rest
 from parley.faces.downloads import Downloads, artifact_of
+from parley.faces.tracing import OTHER, ROUTE
 
 _PREFIX = "/agents/"
 _OPERATIONS = frozenset(("message:send", "message:stream", "tasks", "extendedAgentCard"))
+_VERBS = frozenset(("cancel", "fork", "subscribe"))
+_HOOKS = "pushNotificationConfigs"
 
 
 class Addresses:
@@ -38,6 +41,7 @@ class Addresses:
         method: str = scope["method"]
         if slug is None and not rest and method != "POST":
             return self._others(scope, receive, send)
+        scope[ROUTE] = _template(slug, rest)
         scope = {**scope, "path_params": {"slug": slug, "rest": rest}}
         if not rest and method == "POST":
             return self._rpc(scope, receive, send)
@@ -57,3 +61,28 @@ class Addresses:
         if rest.partition("/")[0] in _OPERATIONS and head in self._exchange.agents:
             return head, rest
         return None, None
+
+
+def _template(slug: str | None, rest: str) -> str:
+    """What a path is counted as: nothing in it comes from the client."""
+    if not rest:
+        return "/" if slug is None else "/agents/{slug}"
+    steps = rest.split("/")
+    old = "/v1" if steps[0] == "v1" else ""
+    below = rest if f"/{rest}" in CARD_PATHS else _below(steps[1:] if old else steps)
+    return f"{'' if slug is None else '/agents/{slug}'}{old}/{below}"
+
+
+def _below(steps: list[str]) -> str:
+    match steps:
+        case [name] if name in _OPERATIONS or name == "card":
+            return name
+        case ["tasks", task]:
+            verb = task.rpartition(":")[2]
+            return f"tasks/{{id}}:{verb}" if verb in _VERBS else "tasks/{id}"
+        case ["tasks", _, hooks] if hooks == _HOOKS:
+            return f"tasks/{{id}}/{_HOOKS}"
+        case ["tasks", _, hooks, _] if hooks == _HOOKS:
+            return f"tasks/{{id}}/{_HOOKS}/{{config}}"
+        case _:
+            return OTHER
