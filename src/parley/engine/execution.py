@@ -86,16 +86,17 @@ class Execution:
 
     def unregister(self, slug: str) -> None:
         """Begin no turn of this agent; what waits for it waits until it is registered again."""
-        del self._drivers[slug]
+        self._drivers.pop(slug, None)
 
     @property
     def drivers(self) -> Mapping[str, Driver]:
         return self._drivers
 
     async def admit(self, agent: Agent) -> Begin | Rejected | None:
-        """How a new input is taken: worked on at once; or queued (None), when its agent has a limit; or not at all."""
+        """How a new input is taken: worked on at once; or queued (None), when its agent has a limit or works elsewhere;
+        or not at all."""
         limits = agent.limits
-        if limits.max_concurrent is None:
+        if limits.max_concurrent is None and agent.slug in self._drivers:
             return None if self._closing else Begin(self._cluster.replica)
         if limits.max_queued is not None:
             # The one at the head of the queue may be about to begin: it does not count as waiting.
