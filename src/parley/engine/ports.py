@@ -7,8 +7,11 @@ from msgspec import Struct
 
 from parley.core.agents import Agent
 from parley.core.artifacts import Parts
+from parley.core.canonical import Fields
 from parley.core.events import GENESIS, Event
+from parley.core.policy import ReasonCode
 from parley.core.runs import Run, State
+from parley.core.tools import Manifest, Pack
 from parley.core.turns import Output
 from parley.errors import ParleyError
 from parley.ids import RunId
@@ -322,6 +325,35 @@ class Llm(Protocol):
         ...
 
 
+class ToolResult(Struct, frozen=True):
+    """What a provider said to one call, or why it said nothing. `data` and `message` are still as they came."""
+
+    state: Literal["succeeded", "failed"]
+    data: Fields = {}
+    code: ReasonCode | None = None
+    """Why it failed, where a code says more than that."""
+    message: str = ""
+    effect: Literal["done", "none", "unknown"] = "done"
+    """Whether what was asked for has happened."""
+    well: bool = True
+    """Whether the provider works; that it refused something is no sign of the contrary."""
+
+
+class ToolPack(Protocol):
+    """Tools of one kind, and whoever provides them."""
+
+    @property
+    def rules(self) -> Pack: ...
+
+    def host(self, manifest: Manifest) -> str:
+        """Who would be called: their failures are counted together."""
+        ...
+
+    async def call(self, operation: str, request: Fields, manifest: Manifest) -> ToolResult:
+        """Carry out a request in which nothing is wrong. To cancel it is to break it off."""
+        ...
+
+
 class Driver(Protocol):
     """How an agent does its work. `run` yields what happens during one turn."""
 
@@ -338,3 +370,12 @@ class Forsaken(Protocol):
     async def forsake(self, run: Run) -> None:
         """The run, of which something was noted, was canceled or has failed. Best effort, within a few seconds."""
         ...
+
+
+@runtime_checkable
+class Distant(Protocol):
+    """A driver whose turns are done elsewhere, by somebody who comes for them (`engine.elsewhere`): nothing of it runs
+    in a replica, and `run` is never called."""
+
+    @property
+    def distant(self) -> Literal[True]: ...

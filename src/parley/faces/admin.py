@@ -11,18 +11,20 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from parley.clock import iso, now_ms
-from parley.core.access import USER_SCOPES, Principal, demand
+from parley.core.access import USER_SCOPES, Principal
 from parley.core.access import Scope as Right
 from parley.core.agents import Agent
 from parley.core.artifacts import text_of
 from parley.core.runs import State
 from parley.core.views import View
+from parley.engine.deliveries import Deliveries, Kept
 from parley.engine.exchange import Exchange
 from parley.engine.hooks import Entry, Hooks
 from parley.engine.ports import Listing
-from parley.errors import Invalid, InvalidJson, ParleyError, Unauthenticated
+from parley.errors import Invalid, InvalidJson, ParleyError
 from parley.faces.a2a.reading import page_size, time_ms
 from parley.faces.http import Endpoint, Headers, answer, check_text, read_body
+from parley.faces.identity import demanded
 from parley.faces.paging import page_cursor, page_token
 from parley.faces.refusals import refuse
 from parley.security.keys import ApiKey, ApiKeys
@@ -58,11 +60,14 @@ class RunQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class Admin:
-    def __init__(self, exchange: Exchange, keys: ApiKeys, signing: SigningKeys, hooks: Hooks) -> None:
+    def __init__(
+        self, exchange: Exchange, keys: ApiKeys, signing: SigningKeys, hooks: Hooks, deliveries: Deliveries
+    ) -> None:
         self._exchange = exchange
         self._keys = keys
         self._signing = signing
         self._hooks = hooks
+        self._deliveries = deliveries
 
     def routes(self) -> list[Route]:
         return [
@@ -74,6 +79,7 @@ class Admin:
             _route("GET", "/admin/agents", self.agents, "admin"),
             _route("GET", "/admin/push", self.push, "admin"),
             _route("POST", "/admin/push/{task}/{id:path}/redrive", self.redrive, "admin"),
+            _route("GET", "/admin/deliveries", self.deliveries, "admin"),
             _route("GET", "/admin/runs", self.runs, "admin"),
             Route("/.well-known/jwks.json", Endpoint(self.jwks), methods=["GET"]),
         ]
@@ -116,6 +122,11 @@ class Admin:
         place = scope["path_params"]
         return 200, push_view(await self._hooks.redrive(place["task"], place["id"]))
 
+    async def deliveries(self, scope: Scope, receive: Receive) -> Reply:
+        """What providers told about what was sent, in the order of their ids; `after=ID` to go on."""
+        kept = await self._deliveries.page(QueryParams(scope["query_string"]).get("after", ""))
+        return 200, {"deliveries": [delivery_view(one) for one in kept]}
+
     async def runs(self, scope: Scope, receive: Receive) -> Reply:
         """Everybody's runs, latest status first, by pages."""
         query = _query(scope)
@@ -157,6 +168,14 @@ def push_view(entry: Entry) -> dict[str, object]:
     }  # fmt: skip
 
 
+def delivery_view(kept: Kept) -> dict[str, object]:
+    delivery = kept.delivery
+    return {
+        "eventId": delivery.id, "provider": delivery.provider, "deliveryState": delivery.state,
+        "about": delivery.about, "payload": delivery.payload, "receivedAt": iso(kept.at),
+    }  # fmt: skip
+
+
 def run_view(view: View) -> dict[str, object]:
     run, words = view.run, [*view.history, *([view.status.said] if view.status.said else [])]
     origin = run.origin
@@ -187,11 +206,7 @@ def expiry(days: float | None, now: int) -> int | None:
 def _route(method: str, path: str, action: Action, right: Right | None = None) -> Route:
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            principal: Principal | None = scope["principal"]
-            if principal is None:
-                raise Unauthenticated("This needs credentials.")
-            if right is not None:
-                demand(principal, right)
+            demanded(scope, right)
             status, content = await action(scope, receive)
         except ParleyError as error:
             return await refuse(send, error, _PRIVATE)

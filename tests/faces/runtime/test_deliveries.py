@@ -1,7 +1,9 @@
 """Delivery events over the wire."""
 
+import httpx2
 import pytest
 
+from parley.testing.servers import Server
 from tests.faces.runtime.wire import Json, Wire, error_of
 
 EVENT: Json = {
@@ -44,3 +46,13 @@ async def test_a_bad_delivery_event_says_what_is_wrong(wire: Wire, spoiled: Json
 async def test_a_delivery_event_needs_its_fields(wire: Wire, field: str) -> None:
     body = {name: value for name, value in EVENT.items() if name != field}
     assert error_of(await wire.post(PATH, body)) == (400, "invalid_request", f"{field} is required")
+
+
+async def test_an_operator_reads_what_came_without_secrets_and_addresses(server: Server, wire: Wire) -> None:
+    await wire.post(PATH, {**EVENT, "payload": {"api_key": "k-123", "to": "ann@example.com", "bounces": 2}})
+    async with httpx2.AsyncClient(base_url=server.url) as http:
+        [one] = (await http.get("/admin/deliveries")).json()["deliveries"]
+        assert (await http.get("/admin/deliveries?after=resend_evt_123")).json() == {"deliveries": []}
+    assert (one["eventId"], one["provider"], one["deliveryState"]) == ("resend_evt_123", "resend", "delivered")
+    assert one["payload"] == {"api_key": "[REDACTED]", "to": "[REDACTED_EMAIL]", "bounces": 2}
+    assert one["about"]["recipient"] == "[REDACTED_EMAIL]"

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from parley.engine.streams import read_all
+from parley.ids import RunId
 from parley.runtime_client import Owner, RuntimeClient, RuntimeRefused
 from parley.testing.servers import Server
 from tests.faces.runtime.wire import SECRET, THREAD, Wire, error_of, kinds, until, until_done
@@ -289,3 +291,17 @@ async def test_many_creations_of_one_run_at_once_make_one(server: Server, wire: 
     assert sorted(reply.status_code for reply in replies) == [200] * 19 + [202]
     async with RuntimeClient(server.url, SECRET, owner=Owner(user_id=42)) as client:
         assert (await client.snapshot("run_1", THREAD))["latestSeq"] == 1
+
+
+async def test_secrets_in_a_frame_reach_neither_log_nor_stream(
+    server: Server, wire: Wire, client: RuntimeClient
+) -> None:
+    run = await wire.new_run()
+    payload = {"text": "call ann@example.com with sk-abcdefgh12345678", "password": "hunter2"}
+    await wire.frame(run, {"frame_id": "f", "payload": payload})
+    assert (await wire.frame(run, {"frame_id": "f", "payload": payload})).status_code == 200
+    shown = str(await until(client, run, "run.input_required"))
+    assert "ann@example.com" in shown
+    assert "sk-abcdefgh12345678" not in shown
+    log = await read_all(server.exchange.store, RunId(run))
+    assert not any(secret in (event.body or b"") for event in log for secret in (b"hunter2", b"sk-abcdefgh12345678"))

@@ -8,12 +8,14 @@ from parley.errors import (
     Conflict,
     Forbidden,
     Invalid,
+    ManifestInvalid,
     MethodNotAllowed,
     NotFound,
     ParleyError,
     PayloadTooLarge,
     StaleCursor,
     StoreUnavailable,
+    ToolRequestInvalid,
     Unauthenticated,
 )
 from parley.faces.http import Headers, answer
@@ -34,6 +36,8 @@ _MAP: list[tuple[type[ParleyError], Mapped]] = [
     (Conflict, Mapped(409, "conflict")),
     (StaleCursor, Mapped(410, "stale_cursor")),
     (PayloadTooLarge, Mapped(413, "invalid_request")),
+    (ManifestInvalid, Mapped(422, "invalid_request")),
+    (ToolRequestInvalid, Mapped(422, "invalid_request")),
     (Invalid, Mapped(400, "invalid_request")),
     (StoreUnavailable, Mapped(503, "internal_error")),
 ]

@@ -2,13 +2,13 @@
 
 from functools import partial
 
-from parley.engine.deliveries import Deliveries as KeptDeliveries
 from parley.faces.runtime.deliveries import Deliveries
 from parley.faces.runtime.openapi import document
 from parley.faces.runtime.requests import Reply, Request
 from parley.faces.runtime.routes import Operation, Parameter, Routes, Stream, Streamed
 from parley.faces.runtime.runs import Runs
 from parley.faces.runtime.stream import DEFAULT_TAIL_MS, MAX_TAIL_MS, Tail
+from parley.faces.runtime.tools import Tooling, ToolsAnswer, ToolsAsk
 from parley.faces.runtime.words import (
     CancelAccepted,
     CancelAsk,
@@ -38,8 +38,7 @@ TAIL = Parameter(
 KEY = Parameter("Idempotency-Key", "header", {"type": "string", "minLength": 1}, "Names a run that has no `run_id`.")
 
 
-def routes(runs: Runs, tail: Tail, kept: KeptDeliveries, version: str) -> Routes:
-    deliveries = Deliveries(kept)
+def routes(runs: Runs, tail: Tail, deliveries: Deliveries, tooling: Tooling, version: str) -> Routes:
 
     async def health(_: Request) -> Reply:
         return Reply(200, Health("ok", "openagents-runtime", version))
@@ -79,12 +78,17 @@ def routes(runs: Runs, tail: Tail, kept: KeptDeliveries, version: str) -> Routes
         Operation(
             "POST", "/runs/{run_id}/cancel", "cancel", "Stop a run, durably and once.", runs.cancel,
             {200: CancelAccepted, 202: CancelAccepted, **refused, 500: Refusal},
-            span="runtime.persist", body=CancelAsk, owner="user or guest",
+            body=CancelAsk, owner="user or guest",
         ),
         Operation(
             "POST", "/comms/delivery-events", "ingestDelivery", "Keep a provider's delivery event, once.",
             deliveries.ingest, {200: DeliveryAccepted, 202: DeliveryAccepted, 400: Refusal, 401: Refusal, 409: Refusal},
             span="runtime.ingest", body=DeliveryEvent,
+        ),
+        Operation(
+            "POST", "/tools/execute", "executeTool", "Use a tool of a tool pack, or replay its decision.",
+            tooling.execute, {200: ToolsAnswer, 400: Refusal, 401: Refusal, 403: Refusal, 422: Refusal},
+            span="runtime.tool", body=ToolsAsk, owner="user",
         ),
         Operation("GET", "/openapi.json", "openapi", "This document.", openapi, {200: dict, 401: Refusal}),
     )  # fmt: skip

@@ -43,6 +43,7 @@ class Operation(Struct, frozen=True):
     answers: Mapping[int, object]
     """By status: the type of the answer's body, or a stream."""
     span: Span | None = None
+    """None where the exchange opens one itself."""
     body: type | None = None
     parameters: tuple[Parameter, ...] = ()
     owner: Owner = "none"
