@@ -10,6 +10,7 @@ import requests
 import schemathesis
 
 from parley.security.signatures import guest_scope_of, sign, user_id_of
+from tests.faces.runtime.test_tools import example
 from tests.faces.runtime.wire import SECRET, THREAD, claims_of
 
 PREFIX = "/internal/v1"
@@ -62,6 +63,9 @@ def about(case: schemathesis.Case, run: str) -> None:
         case.query["thread_id"] = THREAD
     if isinstance(case.body, dict) and isinstance(case.body.get("thread_id"), str):
         case.body["thread_id"] = THREAD
+    if isinstance(case.body, dict) and isinstance(case.body.get("manifest"), dict):
+        case.body.update(example(mode="replay", run_id=run))
+        case.body["request"]["run_id"] = run
     case.headers["x-oa-user-id"] = str(USER)
     if case.operation.path.endswith("/stream") and str(case.query.get("tail_ms", 1)).isdigit():
         case.query["tail_ms"] = TAIL_MS

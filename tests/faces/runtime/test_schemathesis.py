@@ -39,8 +39,11 @@ async def fuzzed(url: str, document: Path, reached: Path) -> tuple[int, str]:
         sys.executable, "-m", "schemathesis.cli", "run", str(document), "--url", url, "--checks", ",".join(CHECKS),
         "--phases", "coverage,fuzzing", "--max-examples", str(EXAMPLES), "--generation-deterministic",
         "--generation-with-security-parameters", "false", "--continue-on-failure", "--no-color", "--warnings", "off",
-        cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        env={**os.environ, "SCHEMATHESIS_HOOKS": "tests.faces.runtime.fuzzing", REACHED: str(reached)},
+        cwd=document.parent, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        env={
+            **os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), REACHED: str(reached),
+            "SCHEMATHESIS_HOOKS": "tests.faces.runtime.fuzzing",
+        },
     )  # fmt: skip
     output, _ = await process.communicate()
     return process.returncode or 0, output.decode()
