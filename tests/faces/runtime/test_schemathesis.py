@@ -19,7 +19,7 @@ from tests.faces.runtime.wire import SECRET, THREAD
 ROOT = Path(__file__).parents[3]
 CHECKS = (
     "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_headers_conformance",
-    "response_schema_conformance", "allow_header_conformance", "unsupported_method",
+    "response_schema_conformance", "allow_header_conformance", "unsupported_method", "negative_data_rejection",
 )  # fmt: skip
 EXAMPLES = 10
 
