@@ -210,6 +210,7 @@ class Commands:
         events: list[Event] = []
         decided: list[_Entry] = []
         refused: list[tuple[_Entry, Exception]] = []
+        idle = False
         if len(entries) > 1:
             entries, rivals = _distinct(entries)
             box.rivals += rivals
@@ -223,7 +224,8 @@ class Commands:
             run, hash_ = after, hash_after
             events += added
             decided.append(entry)
-        if self._shared and not fresh and (refused or not all(_grew(entry) for entry in decided)):
+            idle = idle or not added
+        if self._shared and not fresh and (refused or idle):
             # Another replica may have written since. An append would find out; what appends nothing has to look.
             box.loaded = False
             return self._take(box, entries)
@@ -317,7 +319,3 @@ def _distinct(entries: list[_Entry]) -> tuple[list[_Entry], list[_Entry]]:
         if place is not None:
             seen.add(place)
     return first, others
-
-
-def _grew(entry: _Entry) -> bool:
-    return entry.outcome is not None and bool(entry.outcome.events)
