@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import which
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from parley_edge.adapter import Adapter, Failure, Task
 from parley_edge.errors import OK, WrongUse
@@ -57,19 +57,19 @@ class Wrapped:
 
     async def _run(self, task: Task) -> tuple[int, bytes]:
         payload = json.dumps(task.payload(), ensure_ascii=True)
-        process = await asyncio.create_subprocess_exec(
+        given = payload if self.task == "stdin" else task.text
+        _, running = await asyncio.get_running_loop().subprocess_exec(
+            lambda: _Running(given.encode("utf-8", "replace")),
             *self._argv(payload),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
+            stderr=None,
             cwd=self.cwd,
             env=self._environment(task, payload),
             start_new_session=True,
         )
-        given = payload if self.task == "stdin" else task.text
         try:
-            return await _heard(process, given.encode("utf-8", "replace"))
+            return await running.ended()
         finally:
-            await _ended(process)
+            await running.stop()
 
     def _argv(self, payload: str) -> tuple[str, ...]:
         if self.task != "argument":
@@ -109,48 +109,49 @@ def run(wrapped: Wrapped, host: str, port: int, *, exposed: bool) -> int:
     return OK
 
 
-async def _heard(process: asyncio.subprocess.Process, given: bytes) -> tuple[int, bytes]:
-    """Its exit code, and what it wrote. What it has left running is ended, or that might write for ever."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    feeding = asyncio.create_task(_feed(process.stdin, given))
-    ending = asyncio.create_task(process.wait())
-    ending.add_done_callback(lambda _: _signal(process, signal.SIGKILL))
-    try:
-        said = await _read(process.stdout)
-        return await ending, said
-    finally:
-        feeding.cancel()
+class _Running(asyncio.SubprocessProtocol):
+    """A program at work: what it is given, what it writes, and its end, which takes with it what it left running."""
 
+    def __init__(self, given: bytes) -> None:
+        self._given = given
+        self._said = bytearray()
+        self._over = asyncio.Event()
 
-async def _feed(stdin: asyncio.StreamWriter, given: bytes) -> None:
-    """It need not read what it is given."""
-    with suppress(OSError):
-        stdin.write(given)
-        await stdin.drain()
-    stdin.close()
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.SubprocessTransport, transport)
+        stdin = cast(asyncio.WriteTransport, self._transport.get_pipe_transport(0))
+        stdin.write(self._given)
+        stdin.write_eof()
 
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        self._said += cast(bytes, data)
+        if len(self._said) > MAX_BODY:
+            self._signal(signal.SIGKILL)
 
-async def _read(stdout: asyncio.StreamReader) -> bytes:
-    said = bytearray()
-    while chunk := await stdout.read(64 * 1024):
-        said += chunk
-        if len(said) > MAX_BODY:
+    def process_exited(self) -> None:
+        """Its children may hold its output open, and would for ever."""
+        self._signal(signal.SIGKILL)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._over.set()
+
+    async def ended(self) -> tuple[int, bytes]:
+        """Its exit code, and what it wrote."""
+        await self._over.wait()
+        if len(self._said) > MAX_BODY:
             raise Failure(f"The program wrote more than {MAX_BODY} bytes.")
-    return bytes(said)
+        return self._transport.get_returncode() or 0, bytes(self._said)
 
+    async def stop(self) -> None:
+        """Ask it to, then make it, with its whole process group."""
+        if not self._over.is_set():
+            self._signal(signal.SIGTERM)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_S):
+                    await self._over.wait()
+            self._signal(signal.SIGKILL)
+        self._transport.close()
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    """Asked first, then made to; its whole process group."""
-    if process.returncode is None:
-        _signal(process, signal.SIGTERM)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(STOP_S):
-                await process.wait()
-        _signal(process, signal.SIGKILL)
-        await process.wait()
-
-
-def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._transport.get_pid(), number)

@@ -48,7 +48,7 @@ class Runtime:
         self._leases = Leases(platform, self.hands, self.link, pace.heartbeat_s)
         self._listening = Listening(platform, self.hands, self.link, pace.pull_s)
         self._delivery = Delivery(platform, tell)
-        self._doing: set[asyncio.Task[None]] = set()
+        self._doing: dict[str, asyncio.Task[None]] = {}
         self._stopping, self._hurried = asyncio.Event(), asyncio.Event()
 
     def stop(self) -> None:
@@ -65,7 +65,7 @@ class Runtime:
                 await self._stopping.wait()
                 pulling.cancel()
                 await self._drain()
-                for loop in (*beside, *self._doing):
+                for loop in (*beside, *self._doing.values()):
                     loop.cancel()
         except BaseExceptionGroup as faults:
             raise self._fatal(faults) from None
@@ -111,9 +111,8 @@ class Runtime:
 
     def _start(self, job: Job, doing: Coroutine[Any, Any, None]) -> None:
         self.hands.take(job)
-        task = self._group.create_task(doing)
-        self._doing.add(task)
-        task.add_done_callback(self._doing.discard)
+        task = self._doing[job.run] = self._group.create_task(doing)
+        task.add_done_callback(lambda _: self._doing.pop(job.run, None))
 
     async def _do(self, job: Job) -> None:
         result = await self._asked(job)
@@ -197,10 +196,11 @@ class Runtime:
         self._tell("stopping", running=len(self.hands), grace_s=self._pace.grace_s)
         self._leases.draining = True
         announced = self._group.create_task(self._announce()) if self.hands.jobs else None
-        await self._finished(self._pace.grace_s, self._hurried)
-        for job in list(self.hands.jobs.values()):
-            job.give_up("released")
-        await self._finished(LAST_CALLS_S, asyncio.Event())
+        await self._finished(list(self._doing), self._pace.grace_s, self._hurried)
+        unfinished = self.hands.at_work
+        for run in unfinished:
+            self.hands.jobs[run].give_up("released")
+        await self._finished(unfinished, LAST_CALLS_S, asyncio.Event())
         if announced is not None:
             announced.cancel()
         for run in self.hands.jobs:
@@ -214,11 +214,12 @@ class Runtime:
         with suppress(Unreachable):
             await self._leases.renew()
 
-    async def _finished(self, within_s: float, hurried: asyncio.Event) -> None:
-        """Wait for all that is being done, so long, or until it is hurried."""
-        if not self._doing:
+    async def _finished(self, runs: list[str], within_s: float, hurried: asyncio.Event) -> None:
+        """Wait for these, so long, or until it is hurried."""
+        doing = [self._doing[run] for run in runs if run in self._doing]
+        if not doing:
             return
-        all_done = asyncio.create_task(asyncio.wait(self._doing))
+        all_done = asyncio.create_task(asyncio.wait(doing))
         hurry = asyncio.create_task(hurried.wait())
         await asyncio.wait((all_done, hurry), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
         all_done.cancel()
