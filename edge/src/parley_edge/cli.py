@@ -222,7 +222,7 @@ def _start(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from parley_edge.show import status, status_lines
+    from parley_edge.status import status, status_lines
 
     said = status(options.profile, options.api_base)
     print(json.dumps(said) if options.json else "\n".join(status_lines(said)))

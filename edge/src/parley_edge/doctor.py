@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 from parley_edge import profiles
 from parley_edge.errors import EdgeError, NotAccepted
 from parley_edge.http import Answer, Http, port_of
+from parley_edge.places import claim_of, ledger_of
 from parley_edge.platform import Platform
 from parley_edge.profiles import FILE, Profile
 from parley_edge.proxies import Proxies
-from parley_edge.start import claim_of, explained, ledger_of, warnings
+from parley_edge.start import explained, warnings
 
 CLOCK_S = 30.0
 LOCAL_S = 5.0

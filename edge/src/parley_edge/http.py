@@ -232,9 +232,13 @@ class Http:
         if proxy is None:
             return await _connected(host, port, self._context() if secure else None)
         reader, writer = await _connected(proxy.host, proxy.port, None)
-        if secure:
-            await proxy.tunnel(reader, writer, host, port)
-            await writer.start_tls(self._context(), server_hostname=host)
+        try:
+            if secure:
+                await proxy.tunnel(reader, writer, host, port)
+                await writer.start_tls(self._context(), server_hostname=host)
+        except BaseException:
+            writer.transport.abort()
+            raise
         return reader, writer
 
     def _context(self) -> ssl.SSLContext:

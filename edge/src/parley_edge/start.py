@@ -8,11 +8,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from parley_edge import __version__, files, profiles
+from parley_edge import __version__, profiles
 from parley_edge.errors import INTERRUPTED, OK, AlreadyRunning, NotAccepted
+from parley_edge.files import Claim
 from parley_edge.http import Http
 from parley_edge.ledger import Ledger
 from parley_edge.local import LocalAgent
+from parley_edge.places import claim_of, ledger_of
 from parley_edge.platform import Platform
 from parley_edge.profiles import Profile
 from parley_edge.proxies import Proxies, is_loopback
@@ -47,15 +49,7 @@ def start(order: Order) -> int:
         claim.release()
 
 
-def ledger_of(folder: Path, name: str) -> Ledger:
-    return Ledger(folder / "runs" / name)
-
-
-def claim_of(folder: Path, name: str) -> files.Claim:
-    return files.Claim(folder / f"{name}.running")
-
-
-def _claimed(folder: Path, name: str) -> files.Claim:
+def _claimed(folder: Path, name: str) -> Claim:
     """One runtime for each profile on a machine: two would deliver each other's results."""
     profiles.prepare(folder)
     claim = claim_of(folder, name)

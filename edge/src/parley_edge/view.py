@@ -60,7 +60,7 @@ class Lines:
     """One line for each thing that happens."""
 
     def __init__(self, out: TextIO) -> None:
-        self._out = out
+        self._out: TextIO | None = out
 
     def __call__(self, name: str, **fields: object) -> None:
         self._write(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S%z} {sentence(name, fields)}\n")
@@ -73,11 +73,13 @@ class Lines:
 
     def _write(self, text: str) -> None:
         """Nobody may be reading any more; the work goes on."""
+        if self._out is None:
+            return
         try:
             self._out.write(text)
             self._out.flush()
         except (OSError, ValueError):
-            self._out = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+            self._out = None
 
 
 class JsonLines(Lines):
