@@ -6,6 +6,7 @@ closes its connection at once.
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from parley_edge.proxies import Proxies
 
 MAX_BODY = 10 * 1024 * 1024
 CONNECT_S = 5.0
+IDLE_S = 15.0
+"""How long a connection is kept unused; a NAT may forget it, and tells nobody."""
 _CHUNK = 64 * 1024
 _PORTS = {"http": 80, "https": 443}
 
@@ -66,12 +69,13 @@ class Connection:
         self._reader = reader
         self._writer = writer
         self._http = h11.Connection(h11.CLIENT)
-        self.used = False
+        self.idle_since = 0.0
 
     @property
     def reusable(self) -> bool:
-        """Whether the exchange is over and the other side has not hung up."""
-        return self._http.our_state is h11.IDLE and not (self._reader.at_eof() or self._writer.is_closing())
+        """Whether the exchange is over, lately, and the other side has not hung up: what lies between may not say."""
+        fresh = time.monotonic() - self.idle_since < IDLE_S
+        return fresh and self._http.our_state is h11.IDLE and not (self._reader.at_eof() or self._writer.is_closing())
 
     async def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Head:
         events = (
@@ -102,7 +106,7 @@ class Connection:
             yield bytes(event.data)
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
-            self.used = True
+            self.idle_since = time.monotonic()
 
     async def _event(self) -> h11.Event:
         try:

@@ -142,7 +142,8 @@ def _meant(answer: Answer, base: str) -> Json:
     if 400 <= status < 500 and status not in _LATER and named is not None:
         kind = NotAccepted if status == 401 else Refused
         raise kind(status, str(named.get("code", "refused")), str(named.get("message", "The platform refused.")))
-    raise Unreachable(_strange(answer, base), status=status, retry_after_s=_retry_after(answer))
+    message = str(named["message"]) if status in _LATER and named and "message" in named else _strange(answer, base)
+    raise Unreachable(message, status=status, retry_after_s=_retry_after(answer))
 
 
 def _strange(answer: Answer, base: str) -> str:

@@ -105,7 +105,7 @@ class Runtime:
             held.lease, held.lease_until = run.lease_id, run.lease_expires_at
             return
         job = Job.of(run)
-        self._ledger.keep(Entry(job.run, job.lease, self._runtime_id))
+        self._keep(Entry(job.run, job.lease, self._runtime_id))
         self._tell("task.started", run=job.run, type=job.payload["task_type"])
         self._start(job, self._do(job))
 
@@ -124,7 +124,9 @@ class Runtime:
             await self._give_up(job)
 
     async def _asked(self, job: Job) -> Result | None:
-        """The local agent's answer; none when it was given up."""
+        """The local agent's answer; none when it was given up, be it before it was asked."""
+        if job.ended is not None:
+            return None
         job.calling = asyncio.create_task(self._local.run(job.payload, lambda note: self._note(job, note)))
         try:
             return await job.calling
@@ -145,11 +147,18 @@ class Runtime:
     async def _hand_in(self, job: Job, result: Result) -> None:
         """Kept on disk from before the first try until the platform has it."""
         job.phase = "delivering"
-        await asyncio.to_thread(self._ledger.keep, Entry(job.run, job.lease, self._runtime_id, result))
+        await asyncio.to_thread(self._keep, Entry(job.run, job.lease, self._runtime_id, result))
         outcome = await self._delivery.deliver(job, result)
         self._ledger.forget(job.run)
         more = {"reason": result.error} if isinstance(result, Failed) else {}
         self.hands.lay_down(job, outcome, **more)
+
+    def _keep(self, entry: Entry) -> None:
+        """A full disk is no reason not to work; only a crash would cost more than it had to."""
+        try:
+            self._ledger.keep(entry)
+        except OSError as error:
+            self._tell("warning", what=f"{entry.run} cannot be kept on disk: {error.strerror}")
 
     async def _release(self, run: str, lease: str) -> None:
         """Tried once: a lease that cannot be given back runs out."""
