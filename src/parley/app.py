@@ -7,14 +7,18 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Route, Router
+from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from parley import __version__
 from parley.drivers.remote import OUTSIDE, tending
+from parley.engine.deliveries import Deliveries
 from parley.engine.exchange import Exchange
+from parley.engine.frames import Frames
 from parley.engine.hooks import Hooks
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
+from parley.engine.tools import Tools
 from parley.errors import ConfigurationError, ParleyError
 from parley.faces.a2a.address import Addresses
 from parley.faces.a2a.card import Access, Cards
@@ -26,11 +30,19 @@ from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.admin import Admin
 from parley.faces.http import Endpoint, Shielded, answer
 from parley.faces.identity import Identified
+from parley.faces.runtime.deliveries import Deliveries as DeliveriesFace
+from parley.faces.runtime.face import Runtime
+from parley.faces.runtime.operations import routes as runtime_routes
+from parley.faces.runtime.routes import PREFIX as RUNTIME
+from parley.faces.runtime.runs import Runs
+from parley.faces.runtime.stream import Tail
+from parley.faces.runtime.tools import Tooling
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
 from parley.security.secrets import FILE as SECRETS_FILE
 from parley.security.secrets import Secrets
+from parley.security.signatures import DEVELOPMENT_KEYS, Signatures
 from parley.security.signing import SigningKeys
 from parley.security.tokens import Tokens
 from parley.settings import Settings, postgres_url
@@ -43,6 +55,8 @@ from parley.stores.signals import NoSignals, PostgresSignals
 from parley.stores.solo import Solo
 from parley.stores.sqlite import FILE, SqliteStore
 from parley.telemetry import tell
+from parley.tools.coding import Coding
+from parley.tools.github import GitHub, Token, TokenFile, fixed_token
 
 _DAY_MS = 24 * 3600 * 1000
 CORS_HEADERS = [
@@ -141,17 +155,27 @@ def gate(settings: Settings, records: Records) -> Gate:
     return Gate(settings.auth, Credentials(ApiKeys(records), tokens))
 
 
+def signatures(settings: Settings, store: LogStore) -> Signatures:
+    """Checks signed requests. Only a server that nobody else can reach knows the secret that everybody knows."""
+    keys = {id_: secret.get_secret_value() for id_, secret in settings.runtime_keys.items()}
+    if not keys and settings.auth == "local":
+        keys = DEVELOPMENT_KEYS
+    elif settings.auth != "local" and set(keys.values()) & set(DEVELOPMENT_KEYS.values()):
+        tell("signatures.development", warning="Everybody knows one of the runtime_keys: it is the development secret.")
+    return Signatures(keys, store, max_ttl_s=settings.runtime_max_ttl_s)
+
+
 def _allowed(settings: Settings) -> list[str]:
     """With `auth = "local"` everything here is this machine's own, so its addresses are no secret from anybody."""
     return [*settings.allow_hosts, *(LOOPBACK if settings.auth == "local" else ())]
 
 
-def _identified(app: ASGIApp, settings: Settings, gate: Gate) -> ASGIApp:
+def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures) -> ASGIApp:
     """Nobody reaches a face unidentified; a page of an allowed origin may ask."""
     origins = frozenset(settings.cors_origins)
     if settings.auth == "local" and "*" in origins:
         raise ConfigurationError("With auth = local any page could ask: name the cors_origins.", field="cors_origins")
-    app = Identified(app, gate, origins)
+    app = Identified(app, gate, origins, signed, settings.max_body_bytes)
     if not origins:
         return app
     return CORSMiddleware(
@@ -176,9 +200,17 @@ async def open_faces(
         discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")
         async with open_push(exchange, settings, records, signing) as push:
             operations = Operations(exchange, push, cards, default)
-            admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks)
-            async with _grpc(settings, grpc_port, base_url, operations, entrance, cards):
-                yield _asgi(exchange, settings, operations, discovery, admin, entrance)
+            deliveries = Deliveries(records)
+            admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
+            signed = signatures(settings, exchange.store)
+            async with (
+                open_tools(exchange, settings, records) as tools,
+                _grpc(settings, grpc_port, base_url, operations, entrance, cards),
+            ):
+                runs = Runs(exchange, Frames(exchange, records), default)
+                routes = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
+                runtime = Runtime(signed, routes, settings.max_body_bytes)
+                yield _asgi(exchange, settings, operations, discovery, admin, runtime, entrance, signed)
 
 
 @asynccontextmanager
@@ -203,6 +235,25 @@ async def open_push(
 
 
 @asynccontextmanager
+async def open_tools(exchange: Exchange, settings: Settings, records: Records) -> AsyncGenerator[Tools, None]:
+    """The tool packs of this server; what is under way when it closes is waited for."""
+    outbound = Outbound(Guard(_allowed(settings)))
+    tools = Tools(exchange, records, [Coding(GitHub(outbound, github_token(settings), settings.github_api))])
+    try:
+        yield tools
+    finally:
+        await tools.close()
+        await outbound.close()
+
+
+def github_token(settings: Settings) -> Token:
+    given, file = settings.github_token, settings.github_token_file
+    if given is not None and file is not None:
+        raise ConfigurationError("Set github_token or github_token_file, not both.", field="github_token")
+    return TokenFile(file) if file is not None else fixed_token(given.get_secret_value() if given else "")
+
+
+@asynccontextmanager
 async def _grpc(
     settings: Settings, port: int | None, base_url: str, operations: Operations, entrance: Gate, cards: Cards
 ) -> AsyncGenerator[None, None]:
@@ -221,10 +272,18 @@ async def _grpc(
 
 
 def _asgi(
-    exchange: Exchange, settings: Settings, operations: Operations, discovery: Discovery, admin: Admin, entrance: Gate
+    exchange: Exchange,
+    settings: Settings,
+    operations: Operations,
+    discovery: Discovery,
+    admin: Admin,
+    runtime: Runtime,
+    entrance: Gate,
+    signed: Signatures,
 ) -> ASGIApp:
     router = Router(
         [
+            Mount(RUNTIME, runtime),
             Route("/.well-known/ai-catalog.json", Endpoint(discovery.catalog), methods=["GET"]),
             Route("/", Endpoint(discovery.index), methods=["GET"]),
             Route("/healthz", Endpoint(_health), methods=["GET"]),
@@ -236,7 +295,7 @@ def _asgi(
     )
     rpc = JsonRpc(operations, settings.max_body_bytes)
     rest = Rest(operations, settings.max_body_bytes)
-    return Shielded(_identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance))
+    return Shielded(_identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance, signed))
 
 
 def _access(settings: Settings) -> Access:

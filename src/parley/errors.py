@@ -71,6 +71,24 @@ class Forbidden(ParleyError):
     code = "permission_denied"
 
 
+class SignatureRefused(Unauthenticated):
+    """A signed request whose token does not hold; in the words of contract 003."""
+
+    code = "signature_refused"
+
+
+class ClaimMismatch(Forbidden):
+    """A signed request that carries what its token does not claim."""
+
+    code = "claim_mismatch"
+
+
+class ContextMismatch(Forbidden):
+    """A request speaks for somebody else than who asks, or of a run or a conversation that is not theirs."""
+
+    code = "context_mismatch"
+
+
 class IssuerUnavailable(ParleyError):
     """The issuer's keys cannot be fetched, so its tokens can be neither trusted nor refused."""
 
@@ -154,9 +172,30 @@ class HookNotFound(NotFound):
 
 
 class OutboundRefused(Invalid):
-    """An address that this server does not connect to: not a public one, and not on the operator's list."""
+    """An address that this server does not connect to: not a public one, and not on the operator's list.
+
+    `details['why']` is `private_address`, `metadata_endpoint` or `invalid_url`, where it is about an address.
+    """
 
     code = "outbound_refused"
+
+
+class UnknownToolPack(Invalid):
+    """No tool pack of this name is served here."""
+
+    code = "unknown_tool_pack"
+
+
+class ManifestInvalid(Invalid):
+    """A tool's manifest breaks its schema; `details['problems']` says where and how, each with its reason code."""
+
+    code = "manifest_invalid"
+
+
+class ToolRequestInvalid(Invalid):
+    """A request to a tool cannot be carried out as it is; `details['problems']` says what is wrong, in sentences."""
+
+    code = "tool_request_invalid"
 
 
 class UnknownMethod(Invalid):

@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec import Raw
 
 from parley.core.artifacts import text_part
 from parley.core.conversations import Message
@@ -19,12 +20,31 @@ from parley.core.events import (
     Progress,
     Rejected,
     Replied,
+    ToolCalled,
+    ToolReturned,
     decode,
     encode,
     sealed,
     verify,
 )
-from parley.core.runs import Adopt, Begin, Cancel, Command, Emit, Give, Recover, Run, Start, State, decide, evolve
+from parley.core.runs import (
+    Adopt,
+    Begin,
+    CallTool,
+    Cancel,
+    Close,
+    Command,
+    Emit,
+    Fail,
+    Give,
+    Recover,
+    ReturnTool,
+    Run,
+    Start,
+    State,
+    decide,
+    evolve,
+)
 from parley.core.views import view_of
 from parley.errors import ParleyError
 from parley.ids import ConversationId, RunId
@@ -43,12 +63,16 @@ commands: st.SearchStrategy[Command] = st.one_of(
     st.just(Begin("r")),
     st.builds(Emit, st.integers(0, 6), reports),
     st.builds(Adopt, st.integers(0, 6), st.sampled_from([RunId("c1"), RunId("c2")]), st.just("other")),
+    st.just(CallTool(ToolCalled("t", "look", Raw(b"{}")))),
+    st.just(ReturnTool(ToolReturned("t", "look", "succeeded", Raw(b"{}")))),
     st.just(Cancel("local")),
+    st.just(Close("local")),
+    st.just(Fail("x", "y")),
     st.builds(Recover, st.integers(0, 6), st.sampled_from(["restart", "resume", "fail"]), st.booleans()),
 )
 starts = st.builds(
-    Start, st.just("a"), st.just(ConversationId("c")), st.just("local"), st.just(MESSAGE), begin=begins,
-    reject=st.sampled_from([None, None, None, Rejected("queue_full", "Later.")]),
+    Start, st.just("a"), st.just(ConversationId("c")), st.just("local"), st.sampled_from([MESSAGE, None]),
+    begin=begins, reject=st.sampled_from([None, None, None, Rejected("queue_full", "Later.")]), open=st.booleans(),
 )  # fmt: skip
 
 
@@ -124,9 +148,20 @@ class RunMachine(RuleBasedStateMachine):
         assert epochs == sorted(set(epochs))
 
     @invariant()
+    def no_tool_is_called_once_a_cancel_is_on_record(self) -> None:
+        types = [event.type for event in self.events]
+        if "cancel_requested" in types:
+            assert "tool_call" not in types[types.index("cancel_requested") :]
+
+    @invariant()
     def a_completed_run_has_read_everything(self) -> None:
         if self.run is not None and self.run.state is State.COMPLETED:
             assert self.run.read == self.run.inputs
+
+    @invariant()
+    def an_open_run_completes_only_when_it_was_closed(self) -> None:
+        if self.run is not None and self.run.open and self.run.state is State.COMPLETED:
+            assert self.run.closing
 
 
 TestRunMachine = RunMachine.TestCase

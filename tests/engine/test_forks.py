@@ -14,6 +14,7 @@ from parley.engine.exchange import Branch, Exchange, Send
 from parley.engine.ports import LogStore
 from parley.errors import (
     AgentNotFound,
+    ContentNotSupported,
     ConversationMismatch,
     CursorBeyondEnd,
     Invalid,
@@ -157,6 +158,8 @@ async def test_what_is_refused_is_said(exchange: Exchange) -> None:
         await exchange.fork(Branch(run.id, ANN, at=1))
     with pytest.raises(ConversationMismatch):
         await exchange.fork(Branch(run.id, ANN, conversation="another"))
+    with pytest.raises(ContentNotSupported):
+        await exchange.fork(Branch(run.id, ANN, message=Message("m", (Part(raw=b"x", media_type="image/png"),))))
     exchange.replace([parent, full])
     with pytest.raises(AgentNotFound):
         await exchange.fork(Branch(run.id, ANN))

@@ -52,7 +52,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port for HTTP; 0 takes a free one.")] = None,
     grpc_port: GrpcPort = None,
     data_dir: DataDir = None,
-    store: Annotated[str | None, typer.Option(help="sqlite or memory.")] = None,
+    store: Annotated[str | None, typer.Option(help="sqlite, postgres or memory.")] = None,
 ) -> None:
     """Serve agents as configured in parley.toml, the environment and here."""
     from parley.cli.server import serve as run_server

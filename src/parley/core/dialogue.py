@@ -54,7 +54,9 @@ def rounds(events: Iterable[Event]) -> list[Round]:
                 if not append:
                     opened[-1].response.clear()
                 opened[-1].response.extend(parts)
-            case InputRequired() | AuthRequired() | Completed() | Replied() | TurnEnded() as said:
+            case InputRequired() | AuthRequired() | Completed() | Replied() | TurnEnded() as said if (
+                opened and said.parts
+            ):
                 opened[-1].words = said.parts
             case _:
                 continue

@@ -15,9 +15,12 @@ from parley.core.artifacts import Parts
 from parley.core.conversations import Message
 from parley.errors import BrokenChain
 from parley.ids import ConversationId, RunId
+from parley.telemetry.trace import Trace
 
 RESPONSE = "response"
 """The name of the artifact that the text of a turn grows."""
+
+ToolStatus = Literal["succeeded", "failed", "timed_out", "canceled", "blocked"]
 
 
 class _Event(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type"):
@@ -33,17 +36,23 @@ class Origin(Struct, frozen=True):
 
 
 class Submitted(_Event, tag="submitted", frozen=True):
-    """The first event: what the run is, and whose; and where its first entries come from, if it is a fork."""
+    """The first event: what the run is, and whose; and where its first entries come from, if it is a fork.
+
+    An `open` run waits for input from the start, and again after each turn, until somebody closes it.
+    """
 
     agent: str
     conversation: ConversationId
     principal: str
     parent: RunId | None = None
     origin: Origin | None = None
+    open: bool = False
 
 
 class InputReceived(_Event, tag="input", frozen=True):
     message: Message
+    trace: Trace | None = None
+    """What the caller said about where it comes from, if it did."""
 
 
 class Started(_Event, tag="started", frozen=True):
@@ -87,6 +96,25 @@ class ChildStarted(_Event, tag="child", frozen=True):
     agent: str
 
 
+class ToolCalled(_Event, tag="tool_call", frozen=True):
+    """A tool is about to be used on this run's behalf; `input` holds no secrets."""
+
+    call: str
+    tool: str
+    input: Raw
+
+
+class ToolReturned(_Event, tag="tool_result", frozen=True):
+    """What came of it. `code` and `reason` say why it is not `succeeded`."""
+
+    call: str
+    tool: str
+    status: ToolStatus
+    output: Raw | UnsetType = UNSET
+    code: str = ""
+    reason: str = ""
+
+
 class TurnEnded(_Event, tag="turn_ended", frozen=True):
     """The turn was done, but input had come in meanwhile: the run is ready again."""
 
@@ -106,6 +134,12 @@ class CancelRequested(_Event, tag="cancel_requested", frozen=True):
     reason: str | None = None
 
 
+class Closing(_Event, tag="closing", frozen=True):
+    """No further input: the run completes when what was given is done."""
+
+    by: str
+
+
 class Rescued(_Event, tag="rescued", frozen=True):
     """The executor died with its process; the turn is taken up again under a new epoch."""
 
@@ -121,10 +155,11 @@ class Omitted(_Event, tag="omitted", frozen=True):
 
 
 class Forked(_Event, tag="forked", frozen=True):
-    """The copy ends here. `again`: the last input is worked on once more."""
+    """The copy ends here. `again`: the last input is worked on once more, as part of this `trace`."""
 
     by: str
     again: bool = False
+    trace: Trace | None = None
 
 
 class Completed(_Event, tag="completed", frozen=True):
@@ -161,19 +196,22 @@ Payload = (
     | ArtifactAdded
     | Noted
     | ChildStarted
+    | ToolCalled
+    | ToolReturned
     | TurnEnded
     | InputRequired
     | AuthRequired
     | CancelRequested
+    | Closing
     | Rescued
     | Omitted
     | Forked
     | Ending
 )
 EventType = Literal[
-    "submitted", "input", "started", "progress", "artifact", "noted", "child", "turn_ended", "input_required",
-    "auth_required", "cancel_requested", "rescued", "omitted", "forked", "completed", "replied", "failed", "canceled",
-    "rejected",
+    "submitted", "input", "started", "progress", "artifact", "noted", "child", "tool_call", "tool_result",
+    "turn_ended", "input_required", "auth_required", "cancel_requested", "closing", "rescued", "omitted", "forked",
+    "completed", "replied", "failed", "canceled", "rejected",
 ]  # fmt: skip
 EVENT_TYPES: tuple[str, ...] = get_args(EventType)
 ENDINGS = frozenset({"completed", "replied", "failed", "canceled", "rejected"})

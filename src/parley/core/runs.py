@@ -15,6 +15,7 @@ from parley.core.events import (
     Canceled,
     CancelRequested,
     ChildStarted,
+    Closing,
     Completed,
     Ending,
     Failed,
@@ -31,6 +32,8 @@ from parley.core.events import (
     Rescued,
     Started,
     Submitted,
+    ToolCalled,
+    ToolReturned,
     TurnEnded,
     type_of,
 )
@@ -45,6 +48,7 @@ from parley.errors import (
     VersionConflict,
 )
 from parley.ids import ConversationId, RunId
+from parley.telemetry.trace import Trace
 
 MAX_RESCUES = 3
 
@@ -75,6 +79,10 @@ class Run(Struct, frozen=True, omit_defaults=True):
     state: State = State.SUBMITTED
     version: int = 0
     cancel_requested: bool = False
+    open: bool = False
+    """Whether it waits for more input when its agent is done."""
+    closing: bool = False
+    """Whether it takes no more input, and completes when its agent is done."""
     owner: str = ""
     """The replica that works on it, while somebody does."""
     epoch: int = 0
@@ -98,6 +106,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """Where its first entries were copied from, if it is a fork."""
     notes: dict[str, str] = {}
     """What its agent noted for later turns."""
+    trace: Trace | None = None
+    """The newest that came with an input."""
 
     @property
     def ended(self) -> bool:
@@ -121,15 +131,20 @@ class Begin(Struct, frozen=True):
 
 
 class Start(Struct, frozen=True):
-    """A new run. `begin` when the accepting process will work on it at once; `reject` when it never will."""
+    """A new run. `begin` when the accepting process will work on it at once; `reject` when it never will.
+
+    Only an `open` run can do without a message.
+    """
 
     agent: str
     conversation: ConversationId
     principal: str
-    message: Message
+    message: Message | None
     parent: RunId | None = None
     begin: Begin | None = None
     reject: Rejected | None = None
+    open: bool = False
+    trace: Trace | None = None
 
 
 class Fork(Struct, frozen=True):
@@ -144,6 +159,7 @@ class Fork(Struct, frozen=True):
     message: Message | None = None
     begin: Begin | None = None
     reject: Rejected | None = None
+    trace: Trace | None = None
 
 
 class Give(Struct, frozen=True):
@@ -151,6 +167,7 @@ class Give(Struct, frozen=True):
 
     message: Message
     begin: Begin | None = None
+    trace: Trace | None = None
 
 
 Report = (
@@ -159,7 +176,8 @@ Report = (
 
 
 _SAYINGS = (Progress, ArtifactAdded, Noted)
-_GOOD_ENDS = (Completed, Replied, InputRequired, AuthRequired)
+_QUESTIONS = (InputRequired, AuthRequired)
+_GOOD_ENDS = (Completed, Replied, *_QUESTIONS)
 
 
 class Emit(Struct, frozen=True):
@@ -177,9 +195,34 @@ class Adopt(Struct, frozen=True):
     agent: str
 
 
+class CallTool(Struct, frozen=True):
+    """Somebody is about to use a tool on the run's behalf: its executor, or its owner."""
+
+    called: ToolCalled
+
+
+class ReturnTool(Struct, frozen=True):
+    """What came of a tool that was called."""
+
+    returned: ToolReturned
+
+
 class Cancel(Struct, frozen=True):
     by: str
     reason: str | None = None
+
+
+class Close(Struct, frozen=True):
+    """Whoever gives the input says that there is no more of it."""
+
+    by: str
+
+
+class Fail(Struct, frozen=True):
+    """Whoever gives the input says that the matter has failed, whatever the agent is doing."""
+
+    code: str
+    reason: str
 
 
 class Recover(Struct, frozen=True):
@@ -191,7 +234,7 @@ class Recover(Struct, frozen=True):
     reason: str = "The process that worked on this task stopped."
 
 
-Command = Start | Fork | Give | Begin | Emit | Adopt | Cancel | Recover
+Command = Start | Fork | Give | Begin | Emit | Adopt | CallTool | ReturnTool | Cancel | Close | Fail | Recover
 
 
 def decide(run: Run | None, command: Command) -> list[Payload]:
@@ -213,8 +256,16 @@ def decide(run: Run | None, command: Command) -> list[Payload]:
             return _emit(run, command)
         case Adopt():
             return _adopt(run, command)
+        case CallTool():
+            return _call_tool(run, command)
+        case ReturnTool():
+            return _return_tool(run, command)
         case Cancel():
             return _cancel(run, command)
+        case Close():
+            return _close(run, command)
+        case Fail():
+            return _fail(run, command)
         case Recover():
             return _recover(run, command)
         case _:
@@ -223,12 +274,15 @@ def decide(run: Run | None, command: Command) -> list[Payload]:
 
 def _start(command: Start) -> list[Payload]:
     events: list[Payload] = [
-        Submitted(command.agent, command.conversation, command.principal, command.parent),
-        InputReceived(command.message),
+        Submitted(command.agent, command.conversation, command.principal, command.parent, open=command.open)
     ]
+    if command.message is not None:
+        events.append(InputReceived(command.message, command.trace))
+    elif not command.open:
+        raise Invalid("A run begins with a message, or stays open for one.", field="message")
     if command.reject is not None:
         events.append(command.reject)
-    elif command.begin is not None:
+    elif command.begin is not None and command.message is not None:
         events.append(Started(1, command.begin.replica))
     return events
 
@@ -245,9 +299,10 @@ def _fork(command: Fork) -> list[Payload]:
         raise Invalid("A fork needs the log from its beginning.", field="at")
     if command.message is None and not run.inputs:
         raise Invalid("There is no input yet at this event: give one, or fork at a later event.", field="at")
-    copy.append(Forked(command.by, again=command.message is None))
-    if command.message is not None:
-        copy.append(InputReceived(command.message))
+    if command.message is None:
+        copy.append(Forked(command.by, again=True, trace=command.trace))
+    else:
+        copy += Forked(command.by), InputReceived(command.message, command.trace)
     if command.reject is not None:
         copy.append(command.reject)
     elif command.begin is not None:
@@ -256,15 +311,15 @@ def _fork(command: Fork) -> list[Payload]:
 
 
 def _copied(run: Run | None, entry: Payload, origin: Origin) -> Payload:
-    """What an entry is in a fork: the same; but children, cancels and ends are the other run's own affair, and so is
-    what its agent noted for itself: a fork must not go on with another run's work elsewhere.
+    """What an entry is in a fork: the same; but children, tools, cancels and ends are the other run's own affair, and
+    so is what its agent noted for itself: a fork must not go on with another run's work elsewhere.
 
     The last words of a turn stay said, also where they ended the run.
     """
     match entry:
         case Submitted():
             return replace(entry, parent=None, origin=origin)
-        case ChildStarted() | CancelRequested() | Noted():
+        case ChildStarted() | ToolCalled() | ToolReturned() | CancelRequested() | Closing() | Noted():
             return Omitted(type_of(entry))
         case Progress() | ArtifactAdded() if entry.mark:
             return replace(entry, mark="")
@@ -282,12 +337,16 @@ def _last_words(ending: Ending) -> Parts:
 
 
 def _give(run: Run, command: Give) -> list[Payload]:
-    if run.ended or run.cancel_requested:
-        raise RunEnded(f"The task is {run.state.value}; it takes no further messages.", state=run.state.value)
-    events: list[Payload] = [InputReceived(command.message)]
+    _check_open(run)
+    events: list[Payload] = [InputReceived(command.message, command.trace)]
     if command.begin is not None and run.state in WAITING:
         events.append(Started(run.epoch + 1, command.begin.replica))
     return events
+
+
+def _check_open(run: Run) -> None:
+    if run.ended or run.cancel_requested or run.closing:
+        raise RunEnded(f"The task is {run.state.value}; it takes no further messages.", state=run.state.value)
 
 
 def _started(run: Run, command: Begin) -> Started:
@@ -296,9 +355,13 @@ def _started(run: Run, command: Begin) -> Started:
     return Started(run.epoch + 1, command.replica)
 
 
-def _check_executor(run: Run, epoch: int) -> None:
+def _not_ended(run: Run) -> None:
     if run.ended:
         raise LateResult(f"The run is {run.state.value}; the late result was dropped.", state=run.state.value)
+
+
+def _check_executor(run: Run, epoch: int) -> None:
+    _not_ended(run)
     if epoch != run.epoch or run.state is not State.WORKING:
         raise LeaseLost("Another executor has this run.", epoch=run.epoch)
 
@@ -314,6 +377,11 @@ def _emit(run: Run, command: Emit) -> list[Payload]:
     if run.inputs > run.read and isinstance(report, _GOOD_ENDS):
         # An acknowledged input is never lost: the run goes on with it.
         return [TurnEnded(report.parts)]
+    if run.closing and isinstance(report, _QUESTIONS):
+        # Nobody is left to answer.
+        return [Completed(report.parts)]
+    if run.open and not run.closing and isinstance(report, Completed | Replied):
+        return [InputRequired(report.parts)]
     return [report]
 
 
@@ -326,6 +394,19 @@ def _adopt(run: Run, command: Adopt) -> list[Payload]:
     return [ChildStarted(command.child, command.agent)]
 
 
+def _call_tool(run: Run, command: CallTool) -> list[Payload]:
+    if run.ended or run.cancel_requested:
+        state = run.state.value if run.ended else "canceling"
+        raise RunEnded(f"The task is {state}; it starts no further work.", state=state)
+    return [command.called]
+
+
+def _return_tool(run: Run, command: ReturnTool) -> list[Payload]:
+    """Also while a cancel is on record: what the tool did is worth knowing until the run has ended."""
+    _not_ended(run)
+    return [command.returned]
+
+
 def _cancel(run: Run, command: Cancel) -> list[Payload]:
     if run.ended:
         raise NotCancelable(f"The task is {run.state.value}; it cannot be canceled.", state=run.state.value)
@@ -335,6 +416,18 @@ def _cancel(run: Run, command: Cancel) -> list[Payload]:
     if run.state is State.WORKING:
         return [request]
     return [request, Canceled(command.reason)]
+
+
+def _close(run: Run, command: Close) -> list[Payload]:
+    _check_open(run)
+    if run.state is State.WORKING or run.ready:
+        return [Closing(command.by)]
+    return [Closing(command.by), Completed()]
+
+
+def _fail(run: Run, command: Fail) -> list[Payload]:
+    _check_open(run)
+    return [Failed(command.code, command.reason)]
 
 
 def _recover(run: Run, command: Recover) -> list[Payload]:
@@ -356,6 +449,7 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
     if run is None and isinstance(event, Submitted):
         return Run(
             run_id, event.agent, event.conversation, event.principal, event.parent,
+            state=State.INPUT_REQUIRED if event.open else State.SUBMITTED, open=event.open,
             version=seq, created_at=at, updated_at=at, status_at=at, origin=event.origin,
         )  # fmt: skip
     if run is None:
@@ -377,7 +471,7 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
                 "read_before": run.read, "read": run.inputs, "turns": run.turns + (not run.resuming),
                 "resuming": False,
             }  # fmt: skip
-        case Progress() | ArtifactAdded() | Omitted():
+        case Progress() | ArtifactAdded() | ToolCalled() | ToolReturned() | Omitted():
             return {}
         case Forked():
             return _forked(run, event)
@@ -385,7 +479,8 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             return {"notes": {**run.notes, **event.notes}}
         case InputReceived():
             # A waiting run that got its answer is submitted again: accepted, and not yet being worked on.
-            return {"inputs": run.inputs + 1, "state": State.SUBMITTED if run.state in WAITING else run.state}
+            state = State.SUBMITTED if run.state in WAITING else run.state
+            return {"inputs": run.inputs + 1, "state": state, "trace": event.trace or run.trace}
         case Completed() | Replied():
             return {"state": State.COMPLETED, "owner": ""}
         case ChildStarted():
@@ -398,6 +493,8 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             return _pause(run, State.AUTH_REQUIRED, at)
         case CancelRequested():
             return {"cancel_requested": True}
+        case Closing():
+            return {"closing": True}
         case Rescued():
             return {
                 "state": State.SUBMITTED, "owner": "", "epoch": event.epoch, "read": run.read_before,
@@ -416,8 +513,11 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
 
 
 def _forked(run: Run, event: Forked) -> dict[str, Any]:
-    """The run is its own from here: nobody works on it, and its time and its rescues count from zero."""
-    changes: dict[str, Any] = {"state": State.SUBMITTED, "owner": "", "spent_ms": 0, "rescues": 0}
+    """The run is its own from here: nobody works on it, its time and its rescues count from zero, and it belongs to
+    the trace in which it was made."""
+    changes: dict[str, Any] = {
+        "state": State.SUBMITTED, "owner": "", "spent_ms": 0, "rescues": 0, "trace": event.trace,
+    }  # fmt: skip
     if event.again and (run.state is State.WORKING or run.inputs == run.read):
         return {**changes, "read": run.read_before, "resuming": True}
     return changes

@@ -10,8 +10,8 @@ from msgspec import Struct
 from parley.clock import Clock, now_ms
 from parley.core.events import GENESIS, Event, sealed
 from parley.core.runs import Command, Fork, Run, Start, decide, evolve
-from parley.engine.ports import Append, Key, Store
-from parley.errors import KeyReused, KeyTaken, ParleyError, PayloadTooLarge, RunNotFound, VersionConflict
+from parley.engine.ports import Append, Key, Store, StoredKey
+from parley.errors import Conflict, KeyReused, KeyTaken, ParleyError, PayloadTooLarge, RunNotFound, VersionConflict
 from parley.ids import RunId
 from parley.telemetry import tell
 
@@ -51,7 +51,7 @@ class _Entry(Struct, gc=False):
 class _Box:
     """The mailbox of one run, with its state as last committed."""
 
-    __slots__ = ("busy", "hash", "id", "loaded", "run", "waiting")
+    __slots__ = ("busy", "hash", "id", "loaded", "rivals", "run", "waiting")
 
     def __init__(self, run_id: RunId, *, fresh: bool) -> None:
         self.id = run_id
@@ -60,6 +60,8 @@ class _Box:
         self.loaded = fresh
         self.busy = False
         self.waiting: list[_Entry] = []
+        self.rivals: list[_Entry] = []
+        """Those with the key of one that is under way: they wait to see what becomes of it."""
 
 
 class Commands:
@@ -102,7 +104,21 @@ class Commands:
         """Submit, to be awaited until it is durable. A key that was used before answers with what it led to then."""
         if key is None:
             return self.submit(run_id, *commands, expected=expected)
+        if key.lasting:
+            return self._execute_unless_done(run_id, commands, key, expected)
         return self._execute_once(run_id, commands, key, expected)
+
+    async def _execute_unless_done(
+        self, run_id: RunId, commands: Sequence[Command], key: Key, expected: int | None
+    ) -> Outcome:
+        """Write first and look only when refused: such a key is rarely used twice."""
+        try:
+            outcome = await self.submit(run_id, *commands, key=key, expected=expected)
+        except Conflict:
+            if before := await self.replayed(key):
+                return before
+            raise
+        return outcome if outcome.events else await self.replayed(key) or outcome
 
     async def _execute_once(
         self, run_id: RunId, commands: Sequence[Command], key: Key, expected: int | None
@@ -119,7 +135,7 @@ class Commands:
     async def replayed(self, key: Key) -> Outcome | None:
         """What the key led to before, if it was used."""
         stored = await self._store.find_key(key.scope, key.name)
-        if stored is None or stored.at < self._clock() - KEY_LIFE_MS:
+        if stored is None or not self._holds(key, stored):
             return None
         if stored.digest != key.digest:
             raise KeyReused("This idempotency key was used with another payload.")
@@ -154,6 +170,10 @@ class Commands:
 
     def _advance(self, box: _Box) -> None:
         """Take everything that waits and decide it, or rest."""
+        if box.rivals:
+            entries, box.rivals = box.rivals, []
+            self._spawn(self._retry(box, entries, KeyTaken("The idempotency key was used in the meantime.")))
+            return
         if box.waiting:
             entries, box.waiting = box.waiting, []
             self._take(box, entries)
@@ -188,6 +208,9 @@ class Commands:
         run, hash_ = box.run, box.hash
         events: list[Event] = []
         decided: list[_Entry] = []
+        if len(entries) > 1:
+            entries, rivals = _distinct(entries)
+            box.rivals += rivals
         for entry in entries:
             try:
                 after, hash_after, added = self._apply(box.id, run, hash_, entry)
@@ -269,4 +292,20 @@ class Commands:
         except ParleyError:
             # Then its append will say what is wrong.
             return False
-        return stored is not None and stored.at >= self._clock() - KEY_LIFE_MS
+        return stored is not None and self._holds(key, stored)
+
+    def _holds(self, key: Key, stored: StoredKey) -> bool:
+        return key.lasting or stored.at >= self._clock() - KEY_LIFE_MS
+
+
+def _distinct(entries: list[_Entry]) -> tuple[list[_Entry], list[_Entry]]:
+    """An append holds a key once: the first entry of each key, and the others."""
+    first: list[_Entry] = []
+    others: list[_Entry] = []
+    seen: set[tuple[str, str]] = set()
+    for entry in entries:
+        place = (entry.key.scope, entry.key.name) if entry.key is not None else None
+        (others if place in seen else first).append(entry)
+        if place is not None:
+            seen.add(place)
+    return first, others

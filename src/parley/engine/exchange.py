@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from parley.clock import Clock, now_ms
 from parley.core.access import Principal, may_see
-from parley.core.agents import Agent, check_agent
+from parley.core.agents import Agent, check_agent, check_content
 from parley.core.artifacts import check_parts, text_part
 from parley.core.conversations import Message, conversation_for, hops_metadata
 from parley.core.events import Event, Origin, Rejected
-from parley.core.runs import WAITING, Adopt, Begin, Cancel, Fork, Give, Run, Start, State
+from parley.core.runs import WAITING, Adopt, Begin, Cancel, Close, Fail, Fork, Give, Run, Start, State
 from parley.core.views import View, view_of
 from parley.engine.attachments import Attachments
 from parley.engine.commands import MAX_PAYLOAD, Commands, Outcome
@@ -23,8 +23,18 @@ from parley.engine.membership import LEASE_S, Membership
 from parley.engine.ports import Blobs, Cluster, Driver, Forsaken, Key, LogStore, Signals
 from parley.engine.retention import Retention
 from parley.engine.streams import Follower, Streams, read_all
-from parley.errors import AgentNotFound, CursorBeyondEnd, Invalid, RunEnded, RunNotFound, StaleCursor, VersionConflict
+from parley.errors import (
+    AgentNotFound,
+    Conflict,
+    CursorBeyondEnd,
+    Invalid,
+    RunEnded,
+    RunNotFound,
+    StaleCursor,
+    VersionConflict,
+)
 from parley.ids import RunId, is_id, new_run_id
+from parley.telemetry.trace import entered, sent
 
 _NEWCOMER = "*"
 """Told instead of an agent's slug by a replica that has joined: the others are no longer alone."""
@@ -41,6 +51,15 @@ class Send(Struct, frozen=True):
     run: str | None = None
     conversation: str | None = None
     key: str | None = None
+
+
+class Opening(Struct, frozen=True):
+    """Begin a run that waits for input until somebody closes it. Whoever names it may ask again and gets the same."""
+
+    agent: str
+    principal: Principal
+    conversation: str
+    run: str | None = None
 
 
 class Branch(Struct, frozen=True):
@@ -87,7 +106,7 @@ class Exchange:
         self.attachments = Attachments(blobs)
         self.commands = Commands(store, self._published, clock, max_payload, shared=shared)
         self.execution = Execution(self.commands, store, cluster, self.attachments, self._ask_child, grace_s)
-        self.retention = Retention(store, store, keep_ms, clock)
+        self.retention = Retention(store, keep_ms, clock)
         self.membership = Membership(store, cluster, self.execution, self._agents, self.retention, lease_s)
         self.on_growth: Callable[[RunId], None] | None = None
         """Called for every run that has grown, here or elsewhere; must not wait."""
@@ -150,13 +169,15 @@ class Exchange:
         """Durable when it returns: the run exists, and will be worked on whatever happens to this process."""
         check_parts(send.message.parts)
         agent = self.agent(send.agent)
+        check_content(agent, send.message.parts)
         run = await self.visible(send.run, send.principal, agent.slug) if send.run else None
         conversation = conversation_for(send.conversation, run.conversation if run else None)
         key = _key(send)
-        message = await self.attachments.stored_message(send.message)
         if run is not None:
-            return await self._give(run, message, key)
-        return await self._start(new_run_id(), Start(agent.slug, conversation, str(send.principal), message), key)
+            return await self.give(run, send.message, key)
+        message = await self.attachments.stored_message(send.message)
+        start = Start(agent.slug, conversation, str(send.principal), message, trace=sent())
+        return await self._start(new_run_id(), start, key)
 
     async def fork(self, branch: Branch) -> Outcome:
         """A new run of the same owner in the same conversation; the other one is not touched."""
@@ -169,13 +190,45 @@ class Exchange:
         message = branch.message
         if message is not None:
             check_parts(message.parts)
+            check_content(agent, message.parts)
             message = await self.attachments.stored_message(message)
         entries = await self._entries(run, branch.at)
         last = entries[-1]
         origin = Origin(run.id, last.seq, last.hash.hex())
         payloads = tuple(entry.payload for entry in entries if entry.payload is not None)
-        fork = Fork(origin, payloads, str(branch.principal), message)
+        fork = Fork(origin, payloads, str(branch.principal), message, trace=sent())
         return await self._begun(new_run_id(), agent, fork, key)
+
+    async def open(self, opening: Opening) -> Outcome:
+        agent = self.agent(opening.agent)
+        if opening.run is not None and not is_id(opening.run):
+            raise Invalid("A run id has 1 to 128 letters, digits or ._:@/+=~-", field="run_id")
+        run_id = RunId(opening.run) if opening.run else new_run_id()
+        conversation = conversation_for(opening.conversation)
+        start = Start(agent.slug, conversation, str(opening.principal), None, open=True)
+        try:
+            return await self.commands.execute(run_id, start)
+        except VersionConflict:
+            return Outcome(_same(await self.commands.state(run_id), start), [], replayed=True)
+
+    async def give(self, run: Run, message: Message, key: Key | None) -> Outcome:
+        """One more input to a run that its caller may see."""
+        check_parts(message.parts)
+        agent = self.agent(run.agent)
+        check_content(agent, message.parts)
+        message = await self.attachments.stored_message(message)
+        how = await self.execution.admit(agent) if run.state in WAITING else None
+        return await self._accept(run.id, Give(message, how if isinstance(how, Begin) else None, sent()), key)
+
+    async def close_run(self, run: Run, principal: Principal, key: Key | None = None) -> Outcome:
+        """No further input: the run completes when what was given is done."""
+        return await self.commands.execute(run.id, Close(str(principal)), key=key)
+
+    async def fail(self, run: Run, fail: Fail, key: Key | None = None) -> Outcome:
+        """The run ends at once, and its agent is stopped."""
+        outcome = await self.commands.execute(run.id, fail, key=key)
+        self.execution.cancel(outcome.run)
+        return outcome
 
     async def sent_before(self, send: Send) -> Outcome | None:
         """What this very send led to when it was made for the first time, if it was."""
@@ -183,11 +236,12 @@ class Exchange:
         return await self.commands.replayed(key) if key else None
 
     async def cancel(
-        self, run_id: str, principal: Principal, agent: str | None = None, reason: str | None = None
-    ) -> Outcome:
+        self, run_id: str, principal: Principal, agent: str | None = None, reason: str | None = None,
+        key: Key | None = None,
+    ) -> Outcome:  # fmt: skip
         """Durable first; then the executor is told. A run that is not being worked on ends at once."""
         run = await self.visible(run_id, principal, agent)
-        return await self._cancel(run.id, Cancel(str(principal), reason))
+        return await self._cancel(run.id, Cancel(str(principal), reason), key)
 
     async def visible(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """The run, if it exists for this principal (and at this agent's address)."""
@@ -250,10 +304,6 @@ class Exchange:
             )
         return entries
 
-    async def _give(self, run: Run, message: Message, key: Key | None) -> Outcome:
-        how = await self.execution.admit(self.agent(run.agent)) if run.state in WAITING else None
-        return await self._accept(run.id, Give(message, how if isinstance(how, Begin) else None), key)
-
     async def _accept(self, run_id: RunId, command: Start | Fork | Give, key: Key | None) -> Outcome:
         """Write the input; then work on it, or let it wait for its turn."""
         outcome = await self.commands.execute(run_id, command, key=key)
@@ -263,8 +313,8 @@ class Exchange:
             self.execution.dispatch(outcome.run.agent)
         return outcome
 
-    async def _cancel(self, run_id: RunId, cancel: Cancel) -> Outcome:
-        outcome = await self.commands.execute(run_id, cancel)
+    async def _cancel(self, run_id: RunId, cancel: Cancel, key: Key | None = None) -> Outcome:
+        outcome = await self.commands.execute(run_id, cancel, key=key)
         self.execution.cancel(outcome.run)
         return outcome
 
@@ -275,7 +325,8 @@ class Exchange:
         child = RunId(str(uuid.uuid5(uuid.NAMESPACE_URL, question)))
         await self.commands.execute(parent.id, Adopt(parent.epoch, child, slug))
         message = Message(f"{child}.0", (text_part(text),), hops_metadata(hops))
-        start = Start(slug, parent.conversation, parent.principal, message, parent.id)
+        trace = sent() or parent.trace
+        start = Start(slug, parent.conversation, parent.principal, message, parent.id, trace=trace)
         try:
             outcome = await self._start(child, start, None)
         except VersionConflict:
@@ -318,7 +369,8 @@ class Exchange:
     def _forsake(self, run: Run) -> None:
         driver = self._served.get(run.agent)
         if isinstance(driver, Forsaken):
-            self._spawn(driver.forsake(run))
+            with entered(run.trace):
+                self._spawn(driver.forsake(run))
 
     async def _cancel_children(self, run: Run) -> None:
         for child in run.children:
@@ -352,6 +404,14 @@ def _by_slug(drivers: Sequence[Driver]) -> dict[str, Driver]:
             raise Invalid(f"There are two agents with the slug {driver.agent.slug!r}.", field="slug")
         found[driver.agent.slug] = driver
     return found
+
+
+def _same(run: Run, start: Start) -> Run:
+    if (run.agent, run.conversation, run.principal, run.open) != (
+        start.agent, start.conversation, start.principal, start.open,
+    ):  # fmt: skip
+        raise Conflict("There is another run with this id.")
+    return run
 
 
 def _key(send: Send) -> Key | None:

@@ -22,6 +22,7 @@ from parley.engine.turns import Turn
 from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
 from parley.ids import RunId
 from parley.telemetry import tell
+from parley.telemetry.trace import current, entered
 
 GRACE_S = 5.0
 
@@ -120,16 +121,16 @@ class Execution:
         self._dispatching[slug] = task
 
     def cancel(self, run: Run) -> None:
-        """Stop the turn of a run whose cancel is on record."""
+        """Stop the turn of a run whose cancel, or whose end, is on record."""
         job = self._jobs.get(run.id)
         if job is not None:
             self._stop(job, Canceled())
 
     async def heard(self, run_id: RunId) -> None:
-        """A run that is worked on here has grown elsewhere: its cancel may be on record."""
+        """A run that is worked on here has grown elsewhere: its cancel or its end may be on record."""
         if run_id in self._jobs:
             head = await self._store.head(run_id)
-            if head is not None and head.run.cancel_requested:
+            if head is not None and (head.run.cancel_requested or head.run.ended):
                 self.cancel(head.run)
 
     @property
@@ -213,7 +214,8 @@ class Execution:
                         break
                     job.run = (await self._commands.execute(job.run.id, Begin(self._cluster.replica))).run
                 job.driver = self._drivers.get(job.run.agent)
-                job.run = await self._turn(job, events)
+                with entered(job.run.trace):
+                    job.run = await self._turn(job, events)
                 self._tell_ended(job.run)
                 events = None
                 if not job.run.ready or self._closing:
@@ -302,7 +304,8 @@ class Execution:
         async def recall(most: int) -> list[Round]:
             return await earlier_rounds(self._store, run, most)
 
-        turn = Turn(spec, run, events, ask, self._attachments.loaded, recall, partial(earlier_notes, self._store, run))
+        notes = partial(earlier_notes, self._store, run)
+        turn = Turn(spec, run, events, ask, self._attachments.loaded, recall, notes, current())
         return turn
 
     def _tell_ended(self, run: Run) -> None:

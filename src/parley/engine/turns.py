@@ -12,6 +12,7 @@ from parley.core.events import QUESTIONS, ArtifactAdded, Event, InputReceived, N
 from parley.core.runs import Run
 from parley.core.views import Said, View, view_of
 from parley.ids import ConversationId, RunId
+from parley.telemetry.trace import NONE, Trace
 
 Ask = Callable[[str, str], Awaitable[View]]
 Load = Callable[[Parts], Awaitable[Parts]]
@@ -46,10 +47,12 @@ class Turn:
 
     def __init__(
         self, agent: Agent, run: Run, events: Sequence[Event], ask: Ask, load: Load, recall: Recall,
-        recall_notes: RecallNotes | None = None,
+        recall_notes: RecallNotes | None = None, trace: Trace = NONE,
     ) -> None:  # fmt: skip
         self.agent = agent
         """The agent that is asked, as it is defined: `turn.agent.model`, `turn.agent.tools`."""
+        self.trace = trace
+        """What this turn is part of, to be carried on by whatever it calls: `headers_for(turn.trace)`."""
         self._run = run
         self._events = events
         self._ask = ask

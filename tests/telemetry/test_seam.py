@@ -13,8 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from parley.client import Client
 from parley.telemetry import attach, logs, otel, tell
 from parley.testing.servers import serving
-
-from .faces.conftest import echo
+from tests.faces.conftest import echo
 
 
 def test_whoever_is_attached_is_told_until_detached() -> None:

@@ -1,0 +1,70 @@
+"""Frames: the inputs of the runtime contract (003), and what each of their types does to a run."""
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from parley.core.artifacts import Part, Parts, text_part
+from parley.core.conversations import Message
+from parley.core.sanitising import sanitised
+
+Effect = Literal["input", "cancel", "finish", "fail"]
+
+FRAME = "urn:parley:frame"
+"""In a message's metadata: the type of the frame that it came as, and the rest of what was in it."""
+
+_EFFECTS: dict[str, Effect] = {
+    "cancel": "cancel",
+    "cancel_requested": "cancel",
+    "finish": "finish",
+    "complete": "finish",
+    "run_complete": "finish",
+    "fail": "fail",
+    "error": "fail",
+}
+_WORDS = ("text", "delta")
+
+
+class Frame(Struct, frozen=True):
+    """`payload` is a JSON object; `id` is unique in its run."""
+
+    id: str
+    type: str
+    payload: dict[str, Any]
+    occurred_at: str | None = None
+
+    @property
+    def effect(self) -> Effect:
+        return _EFFECTS.get(self.type, "input")
+
+    @property
+    def digest(self) -> bytes:
+        """Equal for frames of the same type with an equivalent payload."""
+        return hashlib.sha256(msgspec.json.encode([self.type, self.payload], order="sorted")).digest()
+
+    def said(self, name: str) -> str | None:
+        """A text of the payload, if there is one."""
+        value = self.payload.get(name)
+        return value if isinstance(value, str) and value else None
+
+
+def message_of(frame: Frame) -> Message:
+    """What the agent reads: the frame's words, or its whole payload when it has none. Secrets do not reach the log;
+    addresses do, for an agent may have to use them."""
+    about: dict[str, object] = {"type": frame.type}
+    if frame.occurred_at is not None:
+        about["occurred_at"] = frame.occurred_at
+    words, rest = _words(replace(frame, payload=sanitised(frame.payload, personal=False)))
+    if rest:
+        about["payload"] = rest
+    return Message(frame.id, words, Raw(msgspec.json.encode({FRAME: about})))
+
+
+def _words(frame: Frame) -> tuple[Parts, dict[str, Any]]:
+    for name in _WORDS:
+        if text := frame.said(name):
+            return (text_part(text),), {key: value for key, value in frame.payload.items() if key != name}
+    return (Part(data=Raw(msgspec.json.encode(frame.payload)), media_type="application/json"),), {}

@@ -1,0 +1,109 @@
+"""The contract as an OpenAPI document, made from the table of operations."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from parley.faces.runtime.routes import PREFIX, Operation, Parameter
+
+Json = dict[str, Any]
+
+_SIGNATURE = "runtimeSignature"
+_OWNERS = {
+    "user": [("x-oa-user-id", "The user on whose behalf this is asked.", True)],
+    "user or guest": [
+        ("x-oa-user-id", "The user on whose behalf this is asked; this or x-oa-guest-scope.", False),
+        ("x-oa-guest-scope", "The guest on whose behalf this is asked; ignored when there is a user.", False),
+    ],
+    "none": [],
+}
+_DESCRIPTIONS = {
+    200: "As asked, or as it had been asked before.",
+    202: "Accepted for the first time, durably.",
+    400: "The request is not as the contract has it.",
+    401: "The signature or the principal is missing or does not hold.",
+    403: "The claims are others than the request's, or the run is not the principal's.",
+    404: "There is no such run in this thread.",
+    409: "The id is taken with other content.",
+    410: "The cursor is older than what is kept.",
+    422: "The manifest or the request of the tool is not valid.",
+    500: "Internal error.",
+}
+
+
+def document(operations: Iterable[Operation], version: str) -> Json:
+    operations = tuple(operations)
+    types = {type_ for operation in operations for type_ in _types(operation)}
+    ordered = sorted(types, key=lambda type_: type_.__name__)
+    schemas, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
+    refs = dict(zip(ordered, schemas, strict=True))
+    paths: Json = {}
+    for operation in operations:
+        paths.setdefault(PREFIX + operation.path, {})[operation.method.lower()] = _operation(operation, refs)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Runtime contract", "version": version,
+            "description": "The signed control plane. Changes are by addition only.",
+        },
+        "security": [{_SIGNATURE: []}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                _SIGNATURE: {
+                    "type": "apiKey", "in": "header", "name": "X-OA-RUNTIME-SIGNATURE",
+                    "description": "v1.<claims>.<HMAC-SHA256>, good for one request.",
+                }
+            },
+        },
+    }  # fmt: skip
+
+
+def _types(operation: Operation) -> Iterable[type]:
+    if operation.body is not None:
+        yield operation.body
+    yield from (type_ for type_ in operation.answers.values() if isinstance(type_, type) and type_ is not dict)
+
+
+def _operation(operation: Operation, refs: dict[type, Json]) -> Json:
+    described: Json = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "parameters": [*_owner(operation), *(_parameter(one) for one in operation.parameters)],
+        "responses": {str(status): _answer(status, of, refs) for status, of in operation.answers.items()},
+    }
+    if "{run_id}" in operation.path:
+        described["parameters"].insert(0, {"name": "run_id", "in": "path", "required": True, **_TEXT})
+    if operation.body is not None:
+        described["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": refs[operation.body]}},
+        }
+    return described
+
+
+_TEXT: Json = {"schema": {"type": "string", "minLength": 1}}
+
+
+def _owner(operation: Operation) -> Iterable[Json]:
+    for name, description, required in _OWNERS[operation.owner]:
+        schema: Json = {"type": "integer"} if name == "x-oa-user-id" else {"type": "string", "minLength": 1}
+        yield {"name": name, "in": "header", "required": required, "description": description, "schema": schema}
+
+
+def _parameter(one: Parameter) -> Json:
+    return {
+        "name": one.name, "in": one.where, "required": one.required, "description": one.description,
+        "schema": one.schema,
+    }  # fmt: skip
+
+
+def _answer(status: int, of: object, refs: dict[type, Json]) -> Json:
+    if isinstance(of, str):
+        content: Json = {of: {"schema": {"type": "string"}}}
+    else:
+        schema: Json = {"type": "object"} if of is dict or not isinstance(of, type) else refs[of]
+        content = {"application/json": {"schema": schema}}
+    return {"description": _DESCRIPTIONS[status], "content": content}

@@ -1,0 +1,112 @@
+"""Requests to `/internal/v1` in which every detail can be spoiled."""
+
+from contextlib import aclosing
+from typing import Any
+
+import httpx2
+import msgspec
+from msgspec.structs import replace
+
+from parley.clock import now_ms
+from parley.runtime_client import RuntimeClient
+from parley.security.signatures import Claims, claims_for, sign
+
+SECRET = "dev-runtime-signature-secret"
+THREAD = "thread_abc"
+
+Json = dict[str, Any]
+Shown = list[tuple[int, Json]]
+
+
+class Wire:
+    def __init__(self, url: str) -> None:
+        self._http = httpx2.AsyncClient(base_url=f"{url}/internal/v1", timeout=20)
+
+    async def __aenter__(self) -> "Wire":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        user: object = 42,
+        guest: str | None = None,
+        claims: Claims | None = None,
+        token: str | None = None,
+        headers: dict[str, str] | None = None,
+        signed: bool = True,
+    ) -> httpx2.Response:
+        """Signed for just what it carries, unless told otherwise."""
+        content = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
+        sent: dict[str, str] = {}
+        if user is not None:
+            sent["x-oa-user-id"] = str(user)
+        if guest is not None:
+            sent["x-oa-guest-scope"] = guest
+        if signed:
+            sent["X-OA-RUNTIME-SIGNATURE"] = token or sign(SECRET, claims or claims_of(path, body, user, guest))
+        return await self._http.request(method, path, content=content, headers={**sent, **(headers or {})})
+
+    async def get(self, path: str, **options: Any) -> httpx2.Response:
+        return await self.send("GET", path, **options)
+
+    async def post(self, path: str, body: object, **options: Any) -> httpx2.Response:
+        return await self.send("POST", path, body, **options)
+
+    async def new_run(self, run: str = "run_123", agent: str = "echo", **options: Any) -> str:
+        body = {"run_id": run, "thread_id": THREAD, "agent": agent}
+        assert (await self.post("/runs", body, **options)).status_code == 202
+        return run
+
+    async def frame(self, run: str, frame: Json, **options: Any) -> httpx2.Response:
+        body = {"thread_id": THREAD, "type": "user_message", "payload": {"text": "hi"}, **frame}
+        return await self.post(f"/runs/{run}/frames", body, **options)
+
+
+def claims_of(path: str, body: object = None, user: object = 42, guest: str | None = None) -> Claims:
+    """The claims that a request needs to pass."""
+    steps, _, query = path.partition("?")
+    fields: Json = body if isinstance(body, dict) else {}
+    nested = fields.get("request")
+    named: Json = {**(nested if isinstance(nested, dict) else {}), **fields}
+    asked = dict(pair.split("=", 1) for pair in query.split("&") if "=" in pair)
+    run = steps.split("/")[2] if steps.startswith("/runs/") else named.get("run_id")
+    thread = asked.get("thread_id") or named.get("thread_id")
+    return replace(
+        claims_for(now_ms(), run_id=run, thread_id=thread, guest_scope=guest),
+        user_id=user if isinstance(user, int) else None,
+    )
+
+
+def error_of(reply: httpx2.Response) -> tuple[int, str, str]:
+    error = reply.json()["error"]
+    return reply.status_code, error["code"], error["message"]
+
+
+async def until_done(client: RuntimeClient, run: str, cursor: int = 0) -> Shown:
+    async with aclosing(client.follow(run, THREAD, cursor)) as events:
+        return [event async for event in events]
+
+
+async def until(client: RuntimeClient, run: str, event_type: str, cursor: int = 0) -> Shown:
+    """What comes up to the first event of a kind."""
+    seen: Shown = []
+    async with aclosing(client.follow(run, THREAD, cursor)) as events:
+        async for event in events:
+            seen.append(event)
+            if kind(event[1]) == event_type:
+                break
+    return seen
+
+
+def kind(data: Json) -> str:
+    return str(data["eventType"] if data["type"] == "event" else data["type"])
+
+
+def kinds(shown: Shown) -> list[str]:
+    return [kind(data) for _, data in shown]
