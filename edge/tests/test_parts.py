@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from parley_edge.answers import Completed, Failed, Result, Write
 from parley_edge.backoff import Backoff
-from parley_edge.files import Claim
+from parley_edge.files import Claim, sweep
 from parley_edge.jobs import SHORTEST_BEAT_S, Job, next_beat
 from parley_edge.ledger import Entry, Ledger
 from parley_edge.platform import moment
@@ -77,6 +77,15 @@ def test_what_the_ledger_keeps_it_gives_back(run: str, lease: str, result: Resul
         assert type(back.result) is type(result)
         ledger.forget(run)
         assert ledger.entries() == []
+
+
+def test_what_a_killed_process_was_writing_is_swept_up(tmp_path: Path) -> None:
+    for name in (".a.json.12.0123abcd", ".b.json.12.0123abcd", ".a.json.bak", "a.json"):
+        (tmp_path / name).touch()
+    sweep(tmp_path, "a.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.json.bak", ".b.json.12.0123abcd", "a.json"]
+    sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.json.bak", "a.json"]
 
 
 def test_a_claim_is_held_by_one(tmp_path: Path) -> None:

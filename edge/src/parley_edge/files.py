@@ -2,11 +2,13 @@
 
 import fcntl
 import os
+import re
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
+_BESIDE = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}")
 
 
 def make_private_folder(folder: Path) -> None:
@@ -28,6 +30,14 @@ def write(path: Path, content: bytes, *, durable: bool = True) -> None:
         raise
     if durable:
         _sync_folder(path.parent)
+
+
+def sweep(folder: Path, name: str = "") -> None:
+    """Remove what a process left that was killed while it wrote; for one who knows that nobody else is writing."""
+    for path in folder.iterdir():
+        left = _BESIDE.fullmatch(path.name)
+        if left is not None and name in ("", left[1]):
+            path.unlink(missing_ok=True)
 
 
 def _fill(path: Path, content: bytes, *, durable: bool) -> None:

@@ -32,6 +32,7 @@ class Ledger:
     def open(self) -> None:
         files.make_private_folder(self._folder.parent)
         files.make_private_folder(self._folder)
+        files.sweep(self._folder)
 
     def keep(self, entry: Entry) -> None:
         """A result is on disk when this returns."""

@@ -137,7 +137,9 @@ def change(folder: Path, how: Callable[[Profiles], Profiles]) -> Profiles:
         with files.locked(folder / "runtime.lock"):
             changed = how(read(folder))
             content = json.dumps(changed.raw, indent=2, ensure_ascii=False) + "\n"
-            files.write((folder / FILE).resolve(), content.encode("utf-8", "replace"))
+            file = (folder / FILE).resolve()
+            files.sweep(file.parent, file.name)
+            files.write(file, content.encode("utf-8", "replace"))
     except OSError as error:
         raise BrokenProfiles(f"{folder / FILE} cannot be written: {error.strerror}.") from error
     return changed

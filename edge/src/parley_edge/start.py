@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from parley_edge import __version__, profiles
@@ -65,31 +65,44 @@ def _claimed(folder: Path, name: str) -> Claim:
 
 
 async def _work(order: Order, name: str, profile: Profile, ledger: Ledger) -> int:
-    api_base = order.api_base or profile.api_base
-    endpoint = order.endpoint or profile.local_agent_endpoint
+    profile = _adjusted(profile, order)
     view = _view(order.as_json)
     http = Http(proxies=Proxies.from_environment())
     ledger.open()
     runtime = Runtime(
         profile.runtime_id,
-        Platform(http, api_base, profile.runtime_token, profile.agent_id),
-        LocalAgent(Http(keep=False), endpoint, order.timeout_s),
+        Platform(http, profile.api_base, profile.runtime_token, profile.agent_id),
+        LocalAgent(Http(keep=False), profile.local_agent_endpoint, order.timeout_s),
         ledger,
         Pace(order.concurrency, order.grace_s, profile.heartbeat_interval_seconds, profile.pull_interval_seconds),
         view,
     )
-    title = f"{profile.agent_name or profile.agent_id} at {api_base}, asked at {endpoint}"
-    view("started", what=f"a2a-runtime {__version__}, profile {name}: {title}", profile=name, agent_id=profile.agent_id,
-         api_base=api_base, endpoint=endpoint, pid=os.getpid())  # fmt: skip
-    for warning in (*profiles.complaints(profiles.home()), *warnings(api_base, endpoint)):
-        view("warning", what=warning)
+    title = _greeted(view, name, profile)
     try:
         return await _until_stopped(runtime, view, title)
     except NotAccepted as refusal:
-        raise explained(refusal, api_base) from None
+        raise explained(refusal, profile.api_base) from None
     finally:
         view.close()
         http.close()
+
+
+def _adjusted(profile: Profile, order: Order) -> Profile:
+    """For this time only."""
+    base, endpoint = order.api_base or profile.api_base, order.endpoint or profile.local_agent_endpoint
+    return replace(profile, api_base=base, local_agent_endpoint=endpoint)
+
+
+def _greeted(view: View, name: str, profile: Profile) -> str:
+    """Say who works for whom, and what should not be so."""
+    base, endpoint = profile.api_base, profile.local_agent_endpoint
+    title = f"{profile.agent_name or profile.agent_id} at {base}, asked at {endpoint}"
+    what = f"a2a-runtime {__version__}, profile {name}: {title}"
+    who = {"profile": name, "agent_id": profile.agent_id, "pid": os.getpid()}
+    view("started", what=what, api_base=base, endpoint=endpoint, **who)
+    for warning in (*profiles.complaints(profiles.home()), *warnings(base, endpoint)):
+        view("warning", what=warning)
+    return title
 
 
 def _view(as_json: bool) -> View:
