@@ -180,6 +180,14 @@ async def test_a_platform_behind_a_path_is_asked_below_it(home: Path) -> None:
     assert agent.asked[0].path == "/a2a/agent-runtimes/runtime/attach-via-pairing"
 
 
+async def test_names_of_others_do_no_harm_to_a_terminal(home: Path) -> None:
+    async with platforms.platform(agent="w\x1b[2J\u00f6rker") as platform:
+        done = await run(home, "pair", "--code", platform.code(), "--api-base", platform.url, PYTHONIOENCODING="ascii")
+    assert done.code == 0
+    assert "\x1b" not in done.out
+    assert "rker" in done.out
+
+
 async def test_what_answers_but_is_no_platform_is_said_to_be_none(home: Path) -> None:
     async with local_agent({"hello": "world"}) as agent:
         done = await run(home, "pair", "--code", "X", "--api-base", agent.wire.origin)

@@ -36,7 +36,8 @@ def test_a_lease_is_renewed_before_half_of_it_is_over() -> None:
     assert next_beat(30.0, []) == 30.0
     assert next_beat(30.0, [60.0, 60.0]) == 30.0
     assert next_beat(30.0, [60.0, 4.0]) == 2.0
-    assert next_beat(30.0, [-5.0]) == SHORTEST_BEAT_S
+    assert next_beat(30.0, [0.01]) == SHORTEST_BEAT_S
+    assert next_beat(30.0, [-5.0]) == 30.0
 
 
 def test_a_finished_job_is_not_given_up() -> None:

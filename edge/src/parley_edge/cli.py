@@ -1,6 +1,7 @@
 """The command line. Commands import what they need when they run, so that nothing waits for the others."""
 
 import argparse
+import io
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -8,6 +9,7 @@ from typing import Any
 
 from parley_edge import __version__
 from parley_edge.errors import INTERRUPTED, OK, EdgeError, WrongUse
+from parley_edge.words import printable
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -34,6 +36,10 @@ _OUTPUT = "what it writes: a JSON object or else text (auto), or only the one or
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A name that the terminal cannot spell is no reason to fail.
+            stream.reconfigure(errors="replace")
     options = _parser().parse_args(arguments)
     handler: Handler = options.handler
     try:
@@ -56,7 +62,12 @@ def _complain(error: EdgeError, *, as_json: bool) -> int:
 
 def _say(line: str) -> None:
     """To whoever started it; standard output is for what was asked for."""
-    print(line, file=sys.stderr)
+    print(printable(line), file=sys.stderr)
+
+
+def _show(*lines: str) -> None:
+    for line in lines:
+        print(printable(line))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -205,11 +216,11 @@ def _pair(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"profile": paired.name, "replaced": paired.replaced, **profile.shown()}))
         return OK
-    print(f"Paired with {profile.agent_name or profile.agent_id} ({profile.agent_id}) as profile '{paired.name}'.")
-    print(f"Tasks will be sent to {profile.local_agent_endpoint}.")
+    _show(f"Paired with {profile.agent_name or profile.agent_id} ({profile.agent_id}) as profile '{paired.name}'.")
+    _show(f"Tasks will be sent to {profile.local_agent_endpoint}.")
     for warning in warnings(profile.api_base, profile.local_agent_endpoint):
         _say(f"warning: {warning}")
-    print("Go on with: a2a-runtime start")
+    _show("Go on with: a2a-runtime start")
     return OK
 
 
@@ -225,7 +236,7 @@ def _status(options: argparse.Namespace) -> int:
     from parley_edge.status import status, status_lines
 
     said = status(options.profile, options.api_base)
-    print(json.dumps(said) if options.json else "\n".join(status_lines(said)))
+    _show(*([json.dumps(said)] if options.json else status_lines(said)))
     return OK
 
 
@@ -233,7 +244,7 @@ def _profiles_list(options: argparse.Namespace) -> int:
     from parley_edge.show import listed, listed_lines
 
     found = listed()
-    print(json.dumps({"profiles": found}) if options.json else "\n".join(listed_lines(found)))
+    _show(*([json.dumps({"profiles": found})] if options.json else listed_lines(found)))
     return OK
 
 
@@ -263,9 +274,9 @@ def _doctor(options: argparse.Namespace) -> int:
         print(json.dumps({"checks": [asdict(check) for check in checks]}))
         return exit_code
     for check in checks:
-        print(f"{check.state:<8} {check.name}: {check.what}")
+        _show(f"{check.state:<8} {check.name}: {check.what}")
         if check.hint:
-            print(f"{'':<9}{check.hint}")
+            _show(f"{'':<9}{check.hint}")
     return exit_code
 
 

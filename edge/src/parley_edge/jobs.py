@@ -70,8 +70,9 @@ class Job:
 
 
 def next_beat(interval_s: float, left_s: Iterable[float]) -> float:
-    """When to renew: as often as the platform asked for, and before half of any lease is over."""
-    return max(SHORTEST_BEAT_S, min([interval_s, *(left / 2 for left in left_s)]))
+    """When to renew: as often as the platform asked for, and before half of any lease is over. One that has run out
+    although the platform was asked is not renewed any sooner by asking all the time."""
+    return max(SHORTEST_BEAT_S, min([interval_s, *(left / 2 for left in left_s if left > 0)]))
 
 
 class Hands:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Protocol, TextIO
 
 from parley_edge.jobs import Job
+from parley_edge.words import printable
 
 _WORDS = {
     "started": "{what}",
@@ -41,11 +42,6 @@ def sentence(name: str, fields: dict[str, object]) -> str:
         return printable(_WORDS[name].format(**fields))
     except KeyError:
         return printable(" ".join([name, *(f"{key}={value}" for key, value in fields.items())]))
-
-
-def printable(text: str) -> str:
-    """Words of others shall not move the cursor."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 class View(Protocol):
