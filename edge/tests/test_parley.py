@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import re
+import shlex
 import socket
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,12 +15,9 @@ import httpx2
 import pytest
 
 from edge.tests.programs import Ended, run, runtime
-from parley_edge.adapter import Adapter, Artifact, Failure, Output, Task
-
-pytest.importorskip("parley.drivers.edge")
-
 from parley.client import Client
 from parley.testing.processes import ServerProcess
+from parley_edge.adapter import Adapter, Artifact, Failure, Output, Task
 
 Json = dict[str, Any]
 Serve = Callable[[], Awaitable[ServerProcess]]
@@ -94,6 +94,26 @@ async def test_an_agent_behind_nat_answers_over_a2a(serve: Serve, home: Path) ->
     assert state(task) == "completed"
     assert sorted(words(task)) == ["# A", "HELLO"]
     assert [one["name"] for one in task["artifacts"] if one.get("description")] == ["A"]
+
+
+async def test_the_commands_that_an_operator_hands_out_work(serve: Serve, home: Path) -> None:
+    server = await serve()
+    text = await told(server)
+    found = re.search(r"^ +a2a-runtime (pair .+)$", text, re.MULTILINE)
+    assert found, text
+    async with Adapter(lambda task: "here").listening(0) as url:
+        assert (await run(home, *shlex.split(found[1]), "--endpoint", url)).code == 0
+        assert (await run(home, "doctor")).code == 0
+        async with runtime(home), asked(server) as client:
+            assert words((await client.send("hello"))["task"]) == ["here"]
+
+
+async def told(server: ServerProcess) -> str:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "parley", "pair", "far", "--url", server.url, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), 20)
+    return out.decode()
 
 
 async def test_its_failure_is_a_failed_task(serve: Serve, home: Path) -> None:

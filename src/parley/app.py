@@ -2,8 +2,8 @@
 
 import gc
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
@@ -13,9 +13,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from parley import __version__
 from parley.drivers.remote import OUTSIDE, tending
 from parley.engine.deliveries import Deliveries
+from parley.engine.elsewhere import Elsewhere
 from parley.engine.exchange import Exchange
 from parley.engine.frames import Frames
 from parley.engine.hooks import Hooks
+from parley.engine.membership import TIDY_S, Loop
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
 from parley.engine.tools import Tools
@@ -28,8 +30,13 @@ from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.rest import Rest
 from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.admin import Admin
+from parley.faces.edge.claims import Platform
+from parley.faces.edge.pairing import PairingCalls
+from parley.faces.edge.runtimes import RuntimeCalls
+from parley.faces.edge.taskruns import TaskRunCalls
 from parley.faces.http import Endpoint, Shielded, answer
 from parley.faces.identity import Identified
+from parley.faces.metrics import MetricsFace
 from parley.faces.runtime.deliveries import Deliveries as DeliveriesFace
 from parley.faces.runtime.face import Runtime
 from parley.faces.runtime.operations import routes as runtime_routes
@@ -37,9 +44,11 @@ from parley.faces.runtime.routes import PREFIX as RUNTIME
 from parley.faces.runtime.runs import Runs
 from parley.faces.runtime.stream import Tail
 from parley.faces.runtime.tools import Tooling
+from parley.faces.tracing import Traced
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
+from parley.security.runtimes import Runtimes
 from parley.security.secrets import FILE as SECRETS_FILE
 from parley.security.secrets import Secrets
 from parley.security.signatures import DEVELOPMENT_KEYS, Signatures
@@ -54,13 +63,16 @@ from parley.stores.records import MemoryRecords, PostgresRecords, SqliteRecords
 from parley.stores.signals import NoSignals, PostgresSignals
 from parley.stores.solo import Solo
 from parley.stores.sqlite import FILE, SqliteStore
-from parley.telemetry import tell
+from parley.telemetry import attach, tell
+from parley.telemetry.metrics import Metrics
 from parley.tools.coding import Coding
 from parley.tools.github import GitHub, Token, TokenFile, fixed_token
 
 _DAY_MS = 24 * 3600 * 1000
+TRACE_HEADERS = ["X-Request-ID", "traceparent", "tracestate"]
 CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
+    *TRACE_HEADERS,
 ]  # fmt: skip
 GRPC_STOP_S = 2.0
 SWITCH_INTERVAL_S = 0.0005
@@ -87,7 +99,7 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
         max_payload=settings.max_payload_bytes,
         grace_s=settings.cancel_grace_s,
         lease_s=settings.lease_s,
-        keep_ms=int(settings.keep_days * _DAY_MS) if settings.keep_days else None,
+        keep_ms=_keep_ms(settings),
         shared=settings.store == "postgres",
     )
     for driver in drivers:
@@ -99,6 +111,10 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
             yield exchange
         finally:
             await exchange.close()
+
+
+def _keep_ms(settings: Settings) -> int | None:
+    return int(settings.keep_days * _DAY_MS) if settings.keep_days else None
 
 
 async def _open_store(settings: Settings) -> tuple[LogStore, Cluster, Signals]:
@@ -180,7 +196,8 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
         return app
     return CORSMiddleware(
         app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "DELETE"],
-        allow_headers=CORS_HEADERS, expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "WWW-Authenticate"],
+        allow_headers=CORS_HEADERS,
+        expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "WWW-Authenticate", *TRACE_HEADERS],
     )  # fmt: skip
 
 
@@ -205,12 +222,36 @@ async def open_faces(
             signed = signatures(settings, exchange.store)
             async with (
                 open_tools(exchange, settings, records) as tools,
+                open_edge(exchange, settings, records, base_url) as edge,
                 _grpc(settings, grpc_port, base_url, operations, entrance, cards),
             ):
                 runs = Runs(exchange, Frames(exchange, records), default)
-                routes = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
-                runtime = Runtime(signed, routes, settings.max_body_bytes)
-                yield _asgi(exchange, settings, operations, discovery, admin, runtime, entrance, signed)
+                table = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
+                with counting(exchange) as metrics:
+                    routes = [
+                        Mount(RUNTIME, Runtime(signed, table, settings.max_body_bytes)),
+                        *_plain_routes(exchange, discovery),
+                        *MetricsFace(metrics, exchange).routes(),
+                        *admin.routes(),
+                        *edge,
+                    ]
+                    faces = Addresses(
+                        exchange, JsonRpc(operations, settings.max_body_bytes),
+                        Rest(operations, settings.max_body_bytes), discovery,
+                        Router(routes, redirect_slashes=False, default=_not_found),
+                    )  # fmt: skip
+                    yield Traced(Shielded(_identified(faces, settings, entrance, signed)), metrics.answered)
+
+
+@contextmanager
+def counting(exchange: Exchange) -> Generator[Metrics, None, None]:
+    """The figures of one server. Whatever is told in this process is counted, also of others in it."""
+    metrics = Metrics(exchange.agents)
+    detach = attach(metrics.heard)
+    try:
+        yield metrics
+    finally:
+        detach()
 
 
 @asynccontextmanager
@@ -235,13 +276,45 @@ async def open_push(
 
 
 @asynccontextmanager
+async def open_edge(
+    exchange: Exchange, settings: Settings, records: Records, base_url: str
+) -> AsyncGenerator[list[Route], None]:
+    """The routes of runtimes and of those who pair them; while it is open, leases run out when this replica leads."""
+    lease_s = settings.edge_lease_s
+    elsewhere = Elsewhere(exchange, records, lease_s=lease_s, grace_s=settings.cancel_grace_s)
+    runtimes = Runtimes(records, lease_s)
+    platform = Platform(settings.platform_name, settings.platform_origin or urlsplit(base_url).hostname or "")
+    tidying = Loop("runtimes", TIDY_S, runtimes.tick)
+    elsewhere.start()
+    tidying.start()
+    try:
+        yield [
+            *PairingCalls(exchange, elsewhere, runtimes, platform, base_url).routes(),
+            *RuntimeCalls(exchange, elsewhere, runtimes, platform, lease_s).routes(),
+            *TaskRunCalls(exchange, elsewhere, runtimes, platform, base_url, settings.max_body_bytes).routes(),
+        ]
+    finally:
+        await tidying.stop()
+        await elsewhere.close()
+
+
+@asynccontextmanager
 async def open_tools(exchange: Exchange, settings: Settings, records: Records) -> AsyncGenerator[Tools, None]:
     """The tool packs of this server; what is under way when it closes is waited for."""
     outbound = Outbound(Guard(_allowed(settings)))
-    tools = Tools(exchange, records, [Coding(GitHub(outbound, github_token(settings), settings.github_api))])
+    coding = Coding(GitHub(outbound, github_token(settings), settings.github_api))
+    tools = Tools(exchange, records, [coding], keep_ms=_keep_ms(settings))
+
+    async def tidy() -> None:
+        if exchange.membership.leads:
+            await tools.tick()
+
+    loop = Loop("tools", TIDY_S, tidy)
+    loop.start()
     try:
         yield tools
     finally:
+        await loop.stop()
         await tools.close()
         await outbound.close()
 
@@ -271,31 +344,13 @@ async def _grpc(
         await server.stop(GRPC_STOP_S)
 
 
-def _asgi(
-    exchange: Exchange,
-    settings: Settings,
-    operations: Operations,
-    discovery: Discovery,
-    admin: Admin,
-    runtime: Runtime,
-    entrance: Gate,
-    signed: Signatures,
-) -> ASGIApp:
-    router = Router(
-        [
-            Mount(RUNTIME, runtime),
-            Route("/.well-known/ai-catalog.json", Endpoint(discovery.catalog), methods=["GET"]),
-            Route("/", Endpoint(discovery.index), methods=["GET"]),
-            Route("/healthz", Endpoint(_health), methods=["GET"]),
-            Route("/readyz", Endpoint(_Ready(exchange)), methods=["GET"]),
-            *admin.routes(),
-        ],
-        redirect_slashes=False,
-        default=_not_found,
-    )
-    rpc = JsonRpc(operations, settings.max_body_bytes)
-    rest = Rest(operations, settings.max_body_bytes)
-    return Shielded(_identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance, signed))
+def _plain_routes(exchange: Exchange, discovery: Discovery) -> list[Route]:
+    return [
+        Route("/.well-known/ai-catalog.json", Endpoint(discovery.catalog), methods=["GET"]),
+        Route("/", Endpoint(discovery.index), methods=["GET"]),
+        Route("/healthz", Endpoint(_health), methods=["GET"]),
+        Route("/readyz", Endpoint(_Ready(exchange)), methods=["GET"]),
+    ]
 
 
 def _access(settings: Settings) -> Access:

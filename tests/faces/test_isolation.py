@@ -50,7 +50,8 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
         keys = [await key("ann"), await key("bob"), await key("reader", "read")]
     async with (
         serving(tmp_path / "data", [echo, hidden], auth="required", allow_hosts=["127.0.0.1"]) as server,
-        httpx2.AsyncClient(base_url=server.url) as http,
+        # A request id of its own would be told to each answer, and answers are compared to the letter.
+        httpx2.AsyncClient(base_url=server.url, headers={"x-request-id": "always-this"}) as http,
     ):
         yield House(http, *keys)
 

@@ -19,9 +19,10 @@ from parley.errors import (
     ModelNotSetUp,
     ModelUnavailable,
 )
-from parley.models import names
+from parley.models import names, openai_compatible
 from parley.models.names import Access, open_model
 from parley.models.offline import OfflineModel
+from parley.telemetry.trace import Trace, entered
 from tests.models.vendors import (
     CUT,
     HANG,
@@ -266,3 +267,21 @@ def test_models_are_equal_when_they_are_reached_the_same_way() -> None:
     assert open_model(OpenAi.name, Access()) == open_model(OpenAi.name, Access())
     assert open_model(OpenAi.name, Access()) != open_model(OpenAi.name, Access(key_from="OTHER"))
     assert open_model(OpenAi.name, Access()) != open_model(Anthropic.name, Access())
+
+
+TRACE = Trace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "congo=1", "req-42")
+
+
+async def test_a_server_of_ones_own_is_part_of_the_trace_and_a_public_vendor_is_not(
+    wire: Wire, far: Vendor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far.replies = [answer(wire, "Hi")]
+    with entered(TRACE):
+        await ask(model(wire, far))
+        monkeypatch.setattr(openai_compatible, "BASE_URL", far.url)
+        await ask(model(wire, far))
+    own, public = [asked.headers for asked in far.asked]
+    told = (own.get("traceparent"), own.get("tracestate"))
+    assert told == ((TRACE.traceparent, "congo=1") if wire is OpenAi else (None, None))
+    assert "x-request-id" not in own
+    assert "traceparent" not in public

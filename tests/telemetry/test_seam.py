@@ -1,19 +1,12 @@
+import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry import metrics, trace
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from parley.client import Client
-from parley.telemetry import attach, logs, otel, tell
-from parley.testing.servers import serving
-from tests.faces.conftest import echo
+from parley.errors import NotReady
+from parley.telemetry import Opened, attach, export, logs, span, tell
+from parley.telemetry.trace import NONE, Trace, current, entered
 
 
 def test_whoever_is_attached_is_told_until_detached() -> None:
@@ -43,30 +36,93 @@ def test_log_lines_carry_the_fields_and_the_traceback(capsys: pytest.CaptureFixt
     assert "ValueError: inside" in lines[1]
 
 
-@pytest.fixture
-def spans() -> Iterator[InMemorySpanExporter]:
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    trace.set_tracer_provider(provider)
-    yield exporter
-    provider.shutdown()
-
-
-async def test_turns_are_counted_and_traced(tmp_path: Path, spans: InMemorySpanExporter) -> None:
-    reader = InMemoryMetricReader()
-    metrics.set_meter_provider(MeterProvider([reader]))
-    detach = otel.configure()
+def test_a_log_line_names_the_request_it_belongs_to(capsys: pytest.CaptureFixture[str]) -> None:
+    detach = logs.configure("json", "debug")
     try:
-        async with serving(tmp_path, [echo]) as server, Client(server.agent("echo")) as client:
-            task = (await client.send("hi"))["task"]["id"]
-            await server.exchange.execution.close()
+        with entered(CALLERS), span("runtime.tool"):
+            tell("turn.ended", run="r1")
     finally:
         detach()
-    (span,) = spans.get_finished_spans()
-    assert span.attributes is not None
-    assert (span.name, span.attributes["parley.run"], span.attributes["state"]) == ("turn", task, "completed")
-    data = reader.get_metrics_data()
-    assert data is not None
-    points = data.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points
-    assert [dict(point.attributes or {})["name"] for point in points] == ["turn.ended"]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert '"request_id": "req-1"' in line
+    assert f'"trace_id": "{"1" * 32}"' in line
+
+
+CALLERS = Trace(f"00-{'1' * 32}-{'2' * 16}-01", "a=1", "req-1")
+OURS = Trace(f"00-{'1' * 32}-{'3' * 16}-01", "a=1", "req-1")
+
+
+@pytest.fixture
+def ended() -> Iterator[list[dict[str, Any]]]:
+    told: list[dict[str, Any]] = []
+    detach = attach(lambda name, fields: told.append(fields) if name == "span.ended" else None)
+    yield told
+    detach()
+
+
+def test_a_span_tells_how_long_it_took_and_what_came_of_it(ended: list[dict[str, Any]]) -> None:
+    with span("runtime.tool", tool="search"):
+        pass
+    (told,) = ended
+    assert 0 <= told.pop("ended_ns") - told.pop("started_ns") < 1e9
+    assert told == {"name": "runtime.tool", "tool": "search", "outcome": "ok", "trace": NONE}
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome", "code"),
+    [
+        (ValueError(), "error", None),
+        (NotReady("Not yet."), "refused", "not_ready"),
+        (asyncio.CancelledError(), "canceled", None),
+        (GeneratorExit(), "canceled", None),
+    ],
+)
+def test_a_span_tells_what_broke_it(
+    ended: list[dict[str, Any]], error: BaseException, outcome: str, code: str | None
+) -> None:
+    with pytest.raises(type(error)), span("runtime.tool"):
+        raise error
+    assert (ended[0]["outcome"], ended[0].get("code")) == (outcome, code)
+
+
+def test_a_span_can_say_in_its_own_word_what_came_of_it(ended: list[dict[str, Any]]) -> None:
+    with span("runtime.infer") as turn:
+        turn.outcome = "input_required"
+    assert ended[0]["outcome"] == "input_required"
+
+
+def test_a_span_that_nobody_exports_leaves_the_trace_as_it_is(ended: list[dict[str, Any]]) -> None:
+    with entered(CALLERS), span("runtime.tool"):
+        assert current() == CALLERS
+    assert ended[0]["trace"] == CALLERS
+
+
+class Exported:
+    trace = OURS
+
+    def end(self, at_ns: int, fields: dict[str, Any]) -> None:
+        pass
+
+
+def test_an_exported_span_is_the_parent_of_what_happens_in_it(ended: list[dict[str, Any]]) -> None:
+    asked: list[tuple[str, Trace]] = []
+
+    def exporter(name: str, parent: Trace, at_ns: int) -> Opened:
+        asked.append((name, parent))
+        return Exported()
+
+    detach = export(exporter)
+    try:
+        with entered(CALLERS):
+            with span("runtime.tool"):
+                assert current() == OURS
+            assert current() == CALLERS
+    finally:
+        detach()
+    assert asked == [("runtime.tool", CALLERS)]
+    assert ended[0]["trace"] == OURS
+
+
+def test_a_span_that_nobody_hears_does_nothing() -> None:
+    with span("runtime.tool") as quiet:
+        quiet.outcome = "ok"

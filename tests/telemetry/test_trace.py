@@ -83,8 +83,8 @@ VALUE = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) not in ",="
         ("foo=1,bar=2", "foo=1,bar=2"),
         ("foo=1,", "foo=1"),
         (",foo=1", "foo=1"),
-        ("foo=1,,bar=2", "foo=1,,bar=2"),
-        ("foo=1 \t , \t bar=2, \t baz=3", "foo=1 \t , \t bar=2, \t baz=3"),
+        ("foo=1,,bar=2", "foo=1,bar=2"),
+        ("foo=1 \t , \t bar=2, \t baz=3", "foo=1,bar=2,baz=3"),
         ("\t foo=1 \t", "foo=1"),
         ("foo=1,foo=2", "foo=1,foo=2"),
         (f"{CHARACTERS}={VALUE}", f"{CHARACTERS}={VALUE}"),
@@ -120,10 +120,10 @@ def test_a_request_id_is_short_and_printable(given: str, kept: str) -> None:
 
 
 @given(st.text(), st.text(), st.text())
-def test_whatever_is_believed_can_be_a_header(parent: str, state: str, request_id: str) -> None:
+def test_whatever_is_believed_can_be_a_header_and_metadata_of_grpc(parent: str, state: str, request_id: str) -> None:
     for value in headers_for(trace_of(parent, state, request_id)).values():
         assert value.isascii()
-        assert value.isprintable() or "\t" in value
+        assert value.isprintable()
 
 
 @given(st.text("ab=, \t@", max_size=600))

@@ -87,12 +87,13 @@ class GitHubServer:
         """Until it is released; False when the client hangs up before."""
         gone, released = asyncio.ensure_future(reader.read(1)), asyncio.ensure_future(self.release.wait())
         await asyncio.wait((gone, released), return_when=asyncio.FIRST_COMPLETED)
-        if gone.done():
+        hung_up = gone.done()
+        for one in (gone, released):
+            one.cancel()
+        await asyncio.gather(gone, released, return_exceptions=True)
+        if hung_up:
             self.hung_up.set()
-            released.cancel()
-        else:
-            gone.cancel()
-        return not gone.done() or gone.cancelled()
+        return not hung_up
 
     def _usual(self, asked: Asked) -> Reply:
         found = _ROUTE.fullmatch(asked.path)

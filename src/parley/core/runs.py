@@ -51,6 +51,8 @@ from parley.ids import ConversationId, RunId
 from parley.telemetry.trace import Trace
 
 MAX_RESCUES = 3
+ELSEWHERE = "runtime:"
+"""Begins the name of an owner that is no replica: it came for the run, and works on it elsewhere."""
 
 
 class State(StrEnum):
@@ -84,7 +86,7 @@ class Run(Struct, frozen=True, omit_defaults=True):
     closing: bool = False
     """Whether it takes no more input, and completes when its agent is done."""
     owner: str = ""
-    """The replica that works on it, while somebody does."""
+    """The replica that works on it, or the runtime elsewhere, while somebody does."""
     epoch: int = 0
     inputs: int = 0
     """Inputs received, and how many of them turns have read."""
@@ -122,6 +124,11 @@ class Run(Struct, frozen=True, omit_defaults=True):
     def settled(self) -> bool:
         """Whether nothing more will happen until somebody acts."""
         return self.state in TERMINAL or self.state in WAITING
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it is worked on elsewhere, so that no replica's life or death concerns it."""
+        return self.owner.startswith(ELSEWHERE)
 
 
 class Begin(Struct, frozen=True):
@@ -232,6 +239,9 @@ class Recover(Struct, frozen=True):
     how: Rescue
     orderly: bool = False
     reason: str = "The process that worked on this task stopped."
+    most: int = MAX_RESCUES
+    """How often it is taken up again before it fails, with `given_up` if that is said."""
+    given_up: Failed | None = None
 
 
 Command = Start | Fork | Give | Begin | Emit | Adopt | CallTool | ReturnTool | Cancel | Close | Fail | Recover
@@ -439,8 +449,9 @@ def _recover(run: Run, command: Recover) -> list[Payload]:
         return [Failed("interrupted", command.reason)]
     if command.orderly:
         return [Rescued(run.epoch + 1, run.rescues, command.how)]
-    if run.rescues >= MAX_RESCUES:
-        return [Failed("rescue_exhausted", f"Given up after {MAX_RESCUES} rescues. {command.reason}")]
+    if run.rescues >= command.most:
+        words = f"Given up after {command.most} rescues. {command.reason}"
+        return [command.given_up or Failed("rescue_exhausted", words)]
     return [Rescued(run.epoch + 1, run.rescues + 1, command.how)]
 
 

@@ -18,6 +18,7 @@ from parley.drivers.programs import Program, Running, running
 from parley.engine.turns import Turn
 from parley.errors import CommandFailed, CommandOutput
 from parley.telemetry import tell
+from parley.telemetry.trace import Trace
 
 MAX_OUTPUT = 10 * 1024 * 1024
 MAX_LINE = 1024 * 1024
@@ -58,7 +59,7 @@ class CommandDriver:
             yield Rejected("content_not_supported", "This agent reads nothing but text.")
             return
         try:
-            async with running(command.program, self._environment(), given) as program:
+            async with running(command.program, self._environment(turn.trace), given) as program:
                 said = self._lines(program) if command.output == "jsonl" else self._text(program)
                 async with aclosing(said) as outputs:
                     async for output in outputs:
@@ -70,9 +71,10 @@ class CommandDriver:
             tell("command.failed", run=turn.run_id, agent=self._agent.slug, code=error.code, **error.details)
             raise
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, trace: Trace) -> dict[str, str]:
         always = {name: os.environ.get(name, usual) for name, usual in _ALWAYS.items()}
-        return always | {name: os.environ[name] for name in self._command.env if name in os.environ}
+        passed_on = {name: os.environ[name] for name in self._command.env if name in os.environ}
+        return always | passed_on | _traced(trace)
 
     async def _text(self, program: Running) -> AsyncGenerator[Output, None]:
         """What it says is the answer, as it comes."""
@@ -136,6 +138,12 @@ class CommandDriver:
             if len(secret) >= MIN_SECRET:
                 text = text.replace(secret, f"[{name}]")
         return text
+
+
+def _traced(trace: Trace) -> dict[str, str]:
+    """By the names that OpenTelemetry's own programs read."""
+    named = {"TRACEPARENT": trace.traceparent, "TRACESTATE": trace.tracestate, "REQUEST_ID": trace.request_id}
+    return {name: value for name, value in named.items() if value}
 
 
 def _ended(code: int) -> str:

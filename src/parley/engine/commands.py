@@ -202,12 +202,13 @@ class Commands:
             return self._advance(box)
         box.run, box.hash = (head.run, head.hash) if head else (None, GENESIS)
         box.loaded = True
-        return self._decide(box, entries)
+        return self._decide(box, entries, fresh=True)
 
-    def _decide(self, box: _Box, entries: list[_Entry]) -> None:
+    def _decide(self, box: _Box, entries: list[_Entry], *, fresh: bool = False) -> None:
         run, hash_ = box.run, box.hash
         events: list[Event] = []
         decided: list[_Entry] = []
+        refused: list[tuple[_Entry, Exception]] = []
         if len(entries) > 1:
             entries, rivals = _distinct(entries)
             box.rivals += rivals
@@ -215,12 +216,18 @@ class Commands:
             try:
                 after, hash_after, added = self._apply(box.id, run, hash_, entry)
             except Exception as error:  # noqa: BLE001 - a defect in a rule must reach its caller, not stall the box
-                entry.fail(error)
+                refused.append((entry, error))
                 continue
             entry.outcome = Outcome(after, added)
             run, hash_ = after, hash_after
             events += added
             decided.append(entry)
+        if self._shared and not fresh and (refused or not all(_grew(entry) for entry in decided)):
+            # Another replica may have written since. An append would find out; what appends nothing has to look.
+            box.loaded = False
+            return self._take(box, entries)
+        for entry, error in refused:
+            entry.fail(error)
         if run is None or not events:
             for entry in decided:
                 entry.succeed()
@@ -309,3 +316,7 @@ def _distinct(entries: list[_Entry]) -> tuple[list[_Entry], list[_Entry]]:
         if place is not None:
             seen.add(place)
     return first, others
+
+
+def _grew(entry: _Entry) -> bool:
+    return entry.outcome is not None and bool(entry.outcome.events)

@@ -17,10 +17,11 @@ from parley.core.events import Event, Origin, Rejected
 from parley.core.runs import WAITING, Adopt, Begin, Cancel, Close, Fail, Fork, Give, Run, Start, State
 from parley.core.views import View, view_of
 from parley.engine.attachments import Attachments
+from parley.engine.bells import Bells
 from parley.engine.commands import MAX_PAYLOAD, Commands, Outcome
 from parley.engine.execution import GRACE_S, Execution
 from parley.engine.membership import LEASE_S, Membership
-from parley.engine.ports import Blobs, Cluster, Driver, Forsaken, Key, LogStore, Signals
+from parley.engine.ports import Blobs, Cluster, Distant, Driver, Forsaken, Key, LogStore, Signals
 from parley.engine.retention import Retention
 from parley.engine.streams import Follower, Streams, read_all
 from parley.errors import (
@@ -34,6 +35,7 @@ from parley.errors import (
     VersionConflict,
 )
 from parley.ids import RunId, is_id, new_run_id
+from parley.telemetry import span
 from parley.telemetry.trace import entered, sent
 
 _NEWCOMER = "*"
@@ -110,6 +112,12 @@ class Exchange:
         self.membership = Membership(store, cluster, self.execution, self._agents, self.retention, lease_s)
         self.on_growth: Callable[[RunId], None] | None = None
         """Called for every run that has grown, here or elsewhere; must not wait."""
+        self.on_cancel: Callable[[Run], Coroutine[None, None, None]] | None = None
+        """Begun for a run that is to be canceled and is worked on elsewhere."""
+        self.offers = Bells()
+        """Rung for an agent whose work waits for somebody to come for it."""
+        self.growth = Bells()
+        """Rung for a run that has grown, here or elsewhere."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -122,10 +130,13 @@ class Exchange:
         except KeyError:
             raise AgentNotFound(f"There is no agent {slug!r} here.") from None
 
+    def driver(self, slug: str) -> Driver | None:
+        return self._served.get(slug)
+
     def add(self, driver: Driver) -> None:
-        _by_slug([*self.execution.drivers.values(), driver])
+        _by_slug([*self._served.values(), driver])
         self._served[driver.agent.slug] = driver
-        self.execution.register(driver)
+        self._employ(driver)
 
     def replace(self, drivers: Sequence[Driver]) -> Changed:
         """Serve exactly these agents, all or none of the change.
@@ -133,7 +144,7 @@ class Exchange:
         A turn under way ends with the driver it began with. What waits for a removed agent waits until it is back.
         """
         wanted = _by_slug(drivers)
-        before = dict(self.execution.drivers)
+        before = dict(self._served)
         changed = Changed(
             added=[slug for slug in wanted if slug not in before],
             replaced=[slug for slug in wanted if slug in before and wanted[slug] != before[slug]],
@@ -145,9 +156,18 @@ class Exchange:
         for slug in changed.removed:
             self.execution.unregister(slug)
         for slug in (*changed.added, *changed.replaced):
-            self.execution.register(wanted[slug])
-            self.execution.dispatch(slug)
+            self._employ(wanted[slug])
+            self.offer(slug)
         return changed
+
+    def offer(self, slug: str) -> None:
+        """Work of this agent waits: it is begun here, or those who come for it are told, on every replica."""
+        if slug in self.execution.drivers:
+            return self.execution.dispatch(slug)
+        self.offers.ring(slug)
+        if not self.membership.alone:
+            self._signals.wake(slug)
+        return None
 
     async def start(self) -> None:
         """Join the replicas of this store, and take up what the dead have left behind."""
@@ -167,6 +187,10 @@ class Exchange:
 
     async def send(self, send: Send) -> Outcome:
         """Durable when it returns: the run exists, and will be worked on whatever happens to this process."""
+        with span("runtime.ingest", agent=send.agent):
+            return await self._send(send)
+
+    async def _send(self, send: Send) -> Outcome:
         check_parts(send.message.parts)
         agent = self.agent(send.agent)
         check_content(agent, send.message.parts)
@@ -181,6 +205,10 @@ class Exchange:
 
     async def fork(self, branch: Branch) -> Outcome:
         """A new run of the same owner in the same conversation; the other one is not touched."""
+        with span("runtime.ingest", agent=branch.agent or ""):
+            return await self._fork(branch)
+
+    async def _fork(self, branch: Branch) -> Outcome:
         run = await self.visible(branch.run, branch.principal, branch.agent)
         agent = self.agent(run.agent)
         conversation_for(branch.conversation, run.conversation)
@@ -240,8 +268,9 @@ class Exchange:
         key: Key | None = None,
     ) -> Outcome:  # fmt: skip
         """Durable first; then the executor is told. A run that is not being worked on ends at once."""
-        run = await self.visible(run_id, principal, agent)
-        return await self._cancel(run.id, Cancel(str(principal), reason), key)
+        with span("runtime.persist", agent=agent or ""):
+            run = await self.visible(run_id, principal, agent)
+            return await self._cancel(run.id, Cancel(str(principal), reason), key)
 
     async def visible(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """The run, if it exists for this principal (and at this agent's address)."""
@@ -310,12 +339,14 @@ class Exchange:
         if any(event.type == "started" for event in outcome.events):
             self.execution.launch(outcome.run, outcome.events if outcome.events[0].seq == 1 else None)
         elif outcome.run.ready and not outcome.replayed:
-            self.execution.dispatch(outcome.run.agent)
+            self.offer(outcome.run.agent)
         return outcome
 
     async def _cancel(self, run_id: RunId, cancel: Cancel, key: Key | None = None) -> Outcome:
         outcome = await self.commands.execute(run_id, cancel, key=key)
         self.execution.cancel(outcome.run)
+        if outcome.run.elsewhere and self.on_cancel is not None:
+            self._spawn(self.on_cancel(outcome.run))
         return outcome
 
     async def _ask_child(self, parent: Run, number: int, slug: str, text: str, hops: int) -> View:
@@ -335,6 +366,7 @@ class Exchange:
 
     def _published(self, run: Run, events: list[Event]) -> None:
         self.streams.publish(run.id, events)
+        self.growth.ring(run.id, run.version)
         if self.on_growth is not None:
             self.on_growth(run.id)
         if not self.membership.alone:
@@ -348,6 +380,7 @@ class Exchange:
         """What other replicas have done."""
         for run_id, version in runs:
             self.streams.reach(run_id, version)
+            self.growth.ring(run_id, version)
             if self.on_growth is not None:
                 self.on_growth(run_id)
             if self.execution.works_on(run_id) and version > self.commands.version(run_id):
@@ -355,11 +388,19 @@ class Exchange:
         for slug in agents:
             if slug == _NEWCOMER:
                 self._spawn(self.membership.renew())
+            self.offers.ring(slug)
             self.execution.dispatch(slug)
+
+    def _employ(self, driver: Driver) -> None:
+        """Turns begin here, unless they are done elsewhere."""
+        if isinstance(driver, Distant):
+            self.execution.unregister(driver.agent.slug)
+        else:
+            self.execution.register(driver)
 
     def _of_interest(self) -> list[RunId]:
         """The runs of which this replica must not miss anything for long."""
-        return [*self.streams.followed, *self.execution.under_way]
+        return [*self.streams.followed, *self.execution.under_way, *map(RunId, self.growth.awaited)]
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -388,6 +429,9 @@ class _Agents(Mapping[str, Agent]):
 
     def __getitem__(self, slug: str) -> Agent:
         return self._served[slug].agent
+
+    def __contains__(self, slug: object) -> bool:
+        return slug in self._served
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._served)

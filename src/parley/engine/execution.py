@@ -1,6 +1,7 @@
 """Who works on what in this process: turns, their cancel and timeout, and who begins next."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
@@ -21,7 +22,7 @@ from parley.engine.streams import read_all
 from parley.engine.turns import Turn
 from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
 from parley.ids import RunId
-from parley.telemetry import tell
+from parley.telemetry import span, tell
 from parley.telemetry.trace import current, entered
 
 GRACE_S = 5.0
@@ -85,16 +86,17 @@ class Execution:
 
     def unregister(self, slug: str) -> None:
         """Begin no turn of this agent; what waits for it waits until it is registered again."""
-        del self._drivers[slug]
+        self._drivers.pop(slug, None)
 
     @property
     def drivers(self) -> Mapping[str, Driver]:
         return self._drivers
 
     async def admit(self, agent: Agent) -> Begin | Rejected | None:
-        """How a new input is taken: worked on at once; or queued (None), when its agent has a limit; or not at all."""
+        """How a new input is taken: worked on at once; or queued (None), when its agent has a limit or works elsewhere;
+        or not at all."""
         limits = agent.limits
-        if limits.max_concurrent is None:
+        if limits.max_concurrent is None and agent.slug in self._drivers:
             return None if self._closing else Begin(self._cluster.replica)
         if limits.max_queued is not None:
             # The one at the head of the queue may be about to begin: it does not count as waiting.
@@ -136,6 +138,11 @@ class Execution:
     @property
     def under_way(self) -> list[RunId]:
         return list(self._jobs)
+
+    @property
+    def busy(self) -> Counter[str]:
+        """How many turns are under way here, by agent."""
+        return Counter(job.run.agent for job in self._jobs.values())
 
     def works_on(self, run_id: RunId) -> bool:
         return run_id in self._jobs
@@ -214,8 +221,7 @@ class Execution:
                         break
                     job.run = (await self._commands.execute(job.run.id, Begin(self._cluster.replica))).run
                 job.driver = self._drivers.get(job.run.agent)
-                with entered(job.run.trace):
-                    job.run = await self._turn(job, events)
+                job.run = await self._traced_turn(job, events)
                 self._tell_ended(job.run)
                 events = None
                 if not job.run.ready or self._closing:
@@ -239,6 +245,14 @@ class Execution:
         except ParleyError as error:
             tell("dispatch.failed", agent=slug, code=error.code)
         self.dispatch(slug)
+
+    async def _traced_turn(self, job: _Job, events: list[Event] | None) -> Run:
+        """A turn is part of the trace that its newest input came with, wherever and whenever it is worked on."""
+        run = job.run
+        with entered(run.trace), span("runtime.infer", run=run.id, agent=run.agent, epoch=run.epoch) as turn:
+            run = await self._turn(job, events)
+            turn.outcome = run.state.value
+        return run
 
     async def _turn(self, job: _Job, events: list[Event] | None) -> Run:
         run = job.run

@@ -1,13 +1,13 @@
 """Tool calls as they are remembered: each is carried out once, and told again to whoever asks again.
 
 An execution is a record. While it is under way `due` says until when its process is believed in; whoever finds that
-time past takes it over, by swapping the record.
+time past takes it over, by swapping the record. After its end `due` says when it may be forgotten.
 """
 
 from typing import Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
@@ -44,7 +44,7 @@ class Execution(Struct, frozen=True, omit_defaults=True):
     code: str = ""
     reason: str = ""
     settlement: Settlement = "kept"
-    data: Raw | None = None
+    data: Raw | UnsetType = UNSET
     """What its caller was told."""
 
     @property
@@ -60,9 +60,10 @@ class Entry(Struct, frozen=True):
 
 
 class Executions:
-    def __init__(self, records: Records, lease_ms: int, clock: Clock = now_ms) -> None:
+    def __init__(self, records: Records, lease_ms: int, keep_ms: int | None = None, clock: Clock = now_ms) -> None:
         self._records = records
         self._lease_ms = lease_ms
+        self._keep_ms = keep_ms
         self._clock = clock
 
     async def get(self, place: Place) -> Entry | None:
@@ -82,6 +83,15 @@ class Executions:
         """False when somebody else took it over meanwhile: then that one's end counts."""
         return await self._swap(entry, execution) is not None
 
+    async def forget(self) -> None:
+        """Those that have ended and whose time is up; one that broke off stays until somebody asks for it."""
+        now, after = self._clock(), (-1, "", "")
+        while page := await self._records.due(KIND, now, after=after):
+            for record in page:
+                if _decode(record.body).ended:
+                    await self._records.delete(KIND, record.scope, record.id)
+            after = (page[-1].due or 0, page[-1].scope, page[-1].id)
+
     def believed(self, entry: Entry) -> bool:
         """Whether whoever carries it out may still be at it."""
         return entry.record.due is not None and self._clock() < entry.record.due
@@ -94,8 +104,12 @@ class Executions:
         """The name of the attempt makes records of two attempts differ, so that a swap knows its own."""
         if not execution.ended:
             execution = replace(execution, attempt=new_id())
-        due = None if execution.ended else execution.started_at + self._lease_ms
-        return Entry(Record(KIND, *place, _encode(execution), execution.started_at, due), execution)
+        return Entry(Record(KIND, *place, _encode(execution), execution.started_at, self._due(execution)), execution)
+
+    def _due(self, execution: Execution) -> int | None:
+        if execution.ended_at is None:
+            return execution.started_at + self._lease_ms
+        return None if self._keep_ms is None else execution.ended_at + self._keep_ms
 
 
 _encode = msgspec.json.Encoder().encode

@@ -153,6 +153,10 @@ class Streams:
     def followed(self) -> list[RunId]:
         return list(self._watches)
 
+    @property
+    def followers(self) -> int:
+        return sum(len(watch.followers) for watch in self._watches.values())
+
     def publish(self, run_id: RunId, events: list[Event]) -> None:
         """Events that were committed, here or elsewhere."""
         watch = self._watches.get(run_id)

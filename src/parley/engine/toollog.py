@@ -65,7 +65,7 @@ async def stopped(follower: Follower) -> None:
 
 def _result(execution: Execution, status: ToolStatus, most: int) -> ReturnTool:
     output: Raw | UnsetType = UNSET
-    if execution.data is not None and status != "blocked":
+    if execution.data is not UNSET and status != "blocked":
         output = _fitting(fields_of(msgspec.json.decode(execution.data)).get("provider_result"), most)
     code = "" if status == "succeeded" else execution.code
     return ReturnTool(ToolReturned(execution.call, execution.tool, status, output, code, execution.reason))

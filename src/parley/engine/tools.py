@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
@@ -73,10 +73,12 @@ class Tools:
         clock: Clock = now_ms,
         limit_s: float = LIMIT_S,
         look_s: float = LOOK_S,
+        keep_ms: int | None = None,
     ) -> None:
         self._exchange = exchange
         self._packs = {pack.rules.name: pack for pack in packs}
-        self._executions = Executions(records, int((limit_s + SLACK_S) * 1000), clock)
+        self._lease_ms = int((limit_s + SLACK_S) * 1000)
+        self._executions = Executions(records, self._lease_ms, keep_ms, clock)
         self._budgets = Budgets(records, clock)
         self._log = ToolLog(exchange)
         self._gates = Gates(clock)
@@ -108,6 +110,10 @@ class Tools:
         else:
             figures, at = await self._figures(call), self._clock()
         return ToolOutcome(replay_data(call.manifest, call.request, call.evaluated(figures, at)))
+
+    async def tick(self) -> None:
+        """One round: forget what ended long ago, where somebody said how long that is."""
+        await self._executions.forget()
 
     async def close(self) -> None:
         """Wait for what is under way; none of it takes much longer than its limit."""
@@ -184,8 +190,9 @@ class Tools:
         """What the policy says; its cost is reserved when it says yes."""
         if not call.policy.authorization:
             return call.evaluated(Figures(), self._clock())
+        for_ms = None if call.operation.writes else self._lease_ms
         return await self._budgets.reserve(
-            call.account, call.place[1], lambda figures: call.evaluated(figures, self._clock())
+            call.account, call.place[1], lambda figures: call.evaluated(figures, self._clock()), for_ms
         )
 
     async def _made(self, call: Asked, evaluation: Evaluation, follower: Follower | None) -> Ending:
@@ -219,7 +226,7 @@ class Tools:
     async def _again(self, call: Asked, execution: Execution) -> ToolOutcome:
         if execution.ended_at is not None and self._clock() - execution.ended_at < MEND_MS:
             await self._concluded(call, execution)
-        data: Fields = msgspec.json.decode(execution.data or b"{}")
+        data: Fields = {} if execution.data is UNSET else msgspec.json.decode(execution.data)
         return ToolOutcome(data, replayed=True)
 
     async def _concluded(self, call: Asked, execution: Execution) -> None:

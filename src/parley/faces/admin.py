@@ -11,7 +11,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from parley.clock import iso, now_ms
-from parley.core.access import USER_SCOPES, Principal, demand
+from parley.core.access import USER_SCOPES, Principal
 from parley.core.access import Scope as Right
 from parley.core.agents import Agent
 from parley.core.artifacts import text_of
@@ -21,9 +21,10 @@ from parley.engine.deliveries import Deliveries, Kept
 from parley.engine.exchange import Exchange
 from parley.engine.hooks import Entry, Hooks
 from parley.engine.ports import Listing
-from parley.errors import Invalid, InvalidJson, ParleyError, Unauthenticated
+from parley.errors import Invalid, InvalidJson, ParleyError
 from parley.faces.a2a.reading import page_size, time_ms
 from parley.faces.http import Endpoint, Headers, answer, check_text, read_body
+from parley.faces.identity import demanded
 from parley.faces.paging import page_cursor, page_token
 from parley.faces.refusals import refuse
 from parley.security.keys import ApiKey, ApiKeys
@@ -205,11 +206,7 @@ def expiry(days: float | None, now: int) -> int | None:
 def _route(method: str, path: str, action: Action, right: Right | None = None) -> Route:
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            principal: Principal | None = scope["principal"]
-            if principal is None:
-                raise Unauthenticated("This needs credentials.")
-            if right is not None:
-                demand(principal, right)
+            demanded(scope, right)
             status, content = await action(scope, receive)
         except ParleyError as error:
             return await refuse(send, error, _PRIVATE)

@@ -2,7 +2,8 @@
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from parley.core.access import Principal
+from parley.core.access import Principal, demand
+from parley.core.access import Scope as Right
 from parley.errors import ParleyError, Unauthenticated
 from parley.faces.http import MAX_BODY, Headers, answer, headers_of, read_body
 from parley.faces.local import is_local
@@ -27,6 +28,8 @@ from parley.telemetry import tell
 RUNTIME = "/internal/v1"
 """Where every request is signed, and bound to more than its headers: that face checks for itself."""
 _OPEN = frozenset({"/healthz", "/readyz"})
+_PAIRED = ("/agent-runtimes/", "/agent-accounts/", "/task-runs/")
+"""Where paired runtimes call: they have tokens of their own, which their face asks for."""
 _FOREIGN = {"code": "foreign_origin", "message": "This server answers only requests from its own machine."}
 
 Seen = dict[bytes, bytes]
@@ -56,7 +59,7 @@ class Identified:
         seen = headers_of(scope)
         if self._local and not is_local(seen.get(b"host", b""), seen.get(b"origin"), self._origins):
             return await answer(send, 403, {"error": _FOREIGN})
-        if _is_runtime(scope["path"]):
+        if _is_runtime(scope["path"]) or scope["path"].startswith(_PAIRED):
             scope["principal"] = None
             return await self._app(scope, receive, send)
         try:
@@ -108,6 +111,16 @@ def _read_again(body: bytes, receive: Receive) -> Receive:
 
 def _is_runtime(path: str) -> bool:
     return path.startswith(RUNTIME) and path[len(RUNTIME) :][:1] in ("", "/")
+
+
+def demanded(scope: Scope, right: Right | None = None) -> Principal:
+    """Whoever asks, if there is somebody and they have the right."""
+    principal: Principal | None = scope["principal"]
+    if principal is None:
+        raise Unauthenticated("This needs credentials.")
+    if right is not None:
+        demand(principal, right)
+    return principal
 
 
 def _text(seen: Seen, name: bytes) -> str | None:

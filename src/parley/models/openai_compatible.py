@@ -13,6 +13,7 @@ from parley.engine.ports import Delta, Finish, Sampling, Speech, Usage
 from parley.errors import ContentNotSupported, ModelError
 from parley.models.content import READS, File, Piece, Words, pieces
 from parley.models.endpoint import Endpoint
+from parley.telemetry.trace import current
 
 BASE_URL = "https://api.openai.com/v1"
 KEY_FROM = "OPENAI_API_KEY"
@@ -105,6 +106,7 @@ class OpenAiCompatible:
             "messages": [*system, *(_message(one) for one in messages)],
             "stream": True,
             "stream_options": {"include_usage": True},
+            "extra_headers": self._traced(),
         }
         if sampling.temperature is not None:
             request["temperature"] = sampling.temperature
@@ -113,6 +115,14 @@ class OpenAiCompatible:
             own = self.endpoint.base_url == BASE_URL
             request["max_completion_tokens" if own else "max_tokens"] = sampling.max_tokens
         return request
+
+    def _traced(self) -> dict[str, str]:
+        """A server of one's own belongs to the trace; a public vendor is not told what its customers' callers do."""
+        trace = current()
+        if self.endpoint.base_url == BASE_URL or not trace.traceparent:
+            return {}
+        state = {"tracestate": trace.tracestate} if trace.tracestate else {}
+        return {"traceparent": trace.traceparent, **state}
 
 
 def _message(speech: Speech) -> dict[str, Any]:

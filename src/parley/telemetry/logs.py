@@ -7,6 +7,7 @@ from typing import Any, Literal
 import structlog
 
 from parley.telemetry import Detach, attach
+from parley.telemetry.trace import current
 
 _WARNINGS = frozenset(
     {
@@ -14,10 +15,13 @@ _WARNINGS = frozenset(
         "command.failed", "dispatch.failed", "http.crashed", "issuer.unavailable", "key.use_not_noted", "loop.broken",
         "loop.failed", "model.failed", "push.broken", "push.dead", "push.refused", "push.unreadable", "replica.buried",
         "replica.died", "secrets.readable_by_others", "signals.lost", "signing.key_unreadable", "stream.broken",
-        "turn.broken", "turn.stuck",
+        "tool.broken", "tool.failed", "tool.token_unreadable", "tool.unwatched", "turn.broken", "turn.stuck",
     }
 )  # fmt: skip
-_QUIET = frozenset({"turn.not_needed", "turn.ended", "append.conflict", "auth.refused", "push.delivered"})
+_QUIET = frozenset(
+    {"turn.not_needed", "turn.ended", "append.conflict", "auth.refused", "push.delivered", "tool.ended", "tool.late"}
+)
+_UNLOGGED = frozenset({"span.ended"})
 
 
 def configure(format_: Literal["console", "json"], level: str) -> Detach:
@@ -34,7 +38,9 @@ def configure(format_: Literal["console", "json"], level: str) -> Detach:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    return attach(_log)
+    # Decided once: these are told for every turn, and a logger that drops them costs more than the turn's own span.
+    unlogged = _UNLOGGED if level == "debug" else _UNLOGGED | _QUIET
+    return attach(lambda name, fields: None if name in unlogged else _log(name, fields))
 
 
 def _log(name: str, fields: dict[str, Any]) -> None:
@@ -42,9 +48,17 @@ def _log(name: str, fields: dict[str, Any]) -> None:
     error = fields.get("error")
     if isinstance(error, BaseException):
         fields = {**fields, "error": type(error).__name__, "exc_info": error}
+    fields = {**fields, **_traced()}
     if name in _WARNINGS:
         logger.warning(name, **fields)
     elif name in _QUIET:
         logger.debug(name, **fields)
     else:
         logger.info(name, **fields)
+
+
+def _traced() -> dict[str, str]:
+    """By which a caller's own records name what is under way."""
+    trace = current()
+    named = {"request_id": trace.request_id, "trace_id": trace.trace_id}
+    return {name: value for name, value in named.items() if value}

@@ -5,8 +5,6 @@ it all the same.
 """
 
 import re
-from collections.abc import Generator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from random import getrandbits
 
@@ -72,7 +70,7 @@ def _valid_state(text: str) -> str:
     if not text or len(text) > MAX_TRACESTATE:
         return ""
     members = [member for member in (one.strip(" \t") for one in text.split(",")) if member]
-    return text if len(members) <= _MOST_MEMBERS and all(map(_MEMBER.fullmatch, members)) else ""
+    return ",".join(members) if len(members) <= _MOST_MEMBERS and all(map(_MEMBER.fullmatch, members)) else ""
 
 
 def new_request_id() -> str:
@@ -95,16 +93,25 @@ def enter(trace: Trace) -> None:
     _current.set(trace)
 
 
-@contextmanager
-def entered(trace: Trace | None) -> Generator[None, None, None]:
-    """While the block runs, and in what is started there. Left by setting, not by token: a generator may be closed in
-    another context than it was begun in."""
-    before = _current.get()
-    _current.set(trace or NONE)
-    try:
-        yield
-    finally:
-        _current.set(before)
+def entered(trace: Trace | None) -> "_Entered":
+    """While the block runs, and in what is started there."""
+    return _Entered(trace or NONE)
+
+
+class _Entered:
+    """Left by setting, not by token: a generator may be closed in another context than it was begun in."""
+
+    __slots__ = ("_before", "_trace")
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    def __enter__(self) -> None:
+        self._before = _current.get()
+        _current.set(self._trace)
+
+    def __exit__(self, *_: object) -> None:
+        _current.set(self._before)
 
 
 def headers_for(trace: Trace) -> dict[str, str]:

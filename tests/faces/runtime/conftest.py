@@ -8,7 +8,7 @@ from parley import ArtifactChunk, NeedInput, Status, Text, Turn, agent
 from parley.runtime_client import Owner, RuntimeClient
 from parley.testing.databases import fresh_database
 from parley.testing.servers import Server, serving
-from tests.faces.runtime.wire import SECRET, Wire
+from tests.faces.runtime.wire import SECRET, Wire, undeclared
 
 
 @agent("echo")
@@ -66,9 +66,11 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 @pytest.fixture
 async def wire(server: Server) -> AsyncIterator[Wire]:
-    """Raw requests on behalf of user 42."""
+    """Raw requests on behalf of user 42; whatever they are answered must be in the contract's document."""
     async with Wire(server.url) as raw:
         yield raw
+        document = (await raw.get("/openapi.json")).json()
+        assert undeclared(document, raw.answered) == []
 
 
 @pytest.fixture

@@ -19,8 +19,13 @@ Shown = list[tuple[int, Json]]
 
 
 class Wire:
+    """`answered` is what was answered to everything that was sent: method, path and status."""
+
     def __init__(self, url: str) -> None:
-        self._http = httpx2.AsyncClient(base_url=f"{url}/internal/v1", timeout=20)
+        self._http = httpx2.AsyncClient(
+            base_url=f"{url}/internal/v1", timeout=20, event_hooks={"response": [self._note]}
+        )
+        self.answered: list[tuple[str, str, int]] = []
 
     async def __aenter__(self) -> "Wire":
         return self
@@ -52,6 +57,9 @@ class Wire:
             sent["X-OA-RUNTIME-SIGNATURE"] = token or sign(SECRET, claims or claims_of(path, body, user, guest))
         return await self._http.request(method, path, content=content, headers={**sent, **(headers or {})})
 
+    async def _note(self, reply: httpx2.Response) -> None:
+        self.answered.append((reply.request.method, reply.request.url.path, reply.status_code))
+
     async def get(self, path: str, **options: Any) -> httpx2.Response:
         return await self.send("GET", path, **options)
 
@@ -81,6 +89,22 @@ def claims_of(path: str, body: object = None, user: object = 42, guest: str | No
         claims_for(now_ms(), run_id=run, thread_id=thread, guest_scope=guest),
         user_id=user if isinstance(user, int) else None,
     )
+
+
+def undeclared(document: Json, answered: list[tuple[str, str, int]]) -> list[str]:
+    """Answers of operations of which the document does not know that they can be given."""
+    found: list[str] = []
+    for method, path, status in answered:
+        described = document["paths"].get(template(path), {}).get(method.lower())
+        if described is not None and str(status) not in described["responses"]:
+            found.append(f"{method} {path}: {status}")
+    return found
+
+
+def template(path: str) -> str:
+    """The path of an operation as the document has it."""
+    base, runs, rest = path.partition("/runs/")
+    return f"{base}/runs/{{run_id}}/{rest.rpartition('/')[2]}" if runs else path
 
 
 def error_of(reply: httpx2.Response) -> tuple[int, str, str]:

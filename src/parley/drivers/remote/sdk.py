@@ -31,6 +31,7 @@ from parley.drivers.remote.options import BINDINGS, Known, RemoteOptions, creden
 from parley.drivers.remote.outside import Outside
 from parley.drivers.remote.words import Answered, Heard, Lost, Made, Moved, Refused, Snapshot, Step, Words
 from parley.errors import ParleyError
+from parley.telemetry.trace import current, headers_for
 
 CONNECT_S = 5.0
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
@@ -113,7 +114,7 @@ class Peer:
             raise _translated(error) from error
 
     def _context(self, headers: Mapping[str, str]) -> ClientCallContext:
-        parameters = {**self._headers, **headers}
+        parameters = {**headers_for(current()), **self._headers, **headers}
         with_a2a_extensions(self._extensions)(parameters)
         return ClientCallContext(service_parameters=parameters)
 

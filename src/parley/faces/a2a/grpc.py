@@ -27,7 +27,8 @@ from parley.faces.a2a.serving import open_stream, perform
 from parley.faces.a2a.v03rest import V03Rest
 from parley.faces.a2a.v1 import V1
 from parley.faces.a2a.words import Call
-from parley.telemetry import tell
+from parley.telemetry import span, tell
+from parley.telemetry.trace import NONE, enter, headers_for, trace_of
 
 Identify = Callable[[str | None, str | None], Awaitable[Principal | None]]
 """Who asks, by `authorization` and `x-api-key`."""
@@ -95,22 +96,25 @@ class _Caller:
         except ParleyError as error:
             await _abort(context, error)
             return
-        try:
-            async for step in opened.steps:
-                for index, frame in enumerate(step.frames, 1):
-                    shown = dialect.frame(frame.shown, step.last and index == len(step.frames))
-                    if shown is not None:
-                        yield _proto(shown, rpc.reply)
-                if step.last:
-                    return
-        except ParleyError as error:
-            tell("stream.broken", code=error.code)
-            await _abort(context, error)
-        finally:
-            await opened.close()
+        with span("runtime.stream") as streamed:
+            try:
+                async for step in opened.steps:
+                    for index, frame in enumerate(step.frames, 1):
+                        shown = dialect.frame(frame.shown, step.last and index == len(step.frames))
+                        if shown is not None:
+                            yield _proto(shown, rpc.reply)
+                    if step.last:
+                        return
+            except ParleyError as error:
+                tell("stream.broken", code=error.code)
+                streamed.outcome = "error"
+                await _abort(context, error)
+            finally:
+                await opened.close()
 
     async def _asked(self, context: Context, dialect: Dialect, rpc: Rpc, request: Message) -> tuple[Call, Any]:
         said = _metadata(context)
+        await _trace(context, said)
         _check_version(said.get("a2a-version", ""), dialect)
         principal = await self._identify(said.get("authorization"), said.get("x-api-key"))
         if principal is None:
@@ -230,6 +234,14 @@ def _metadata(context: Context) -> dict[str, str]:
         if isinstance(value, str):
             found.setdefault(name.lower(), value.strip())
     return found
+
+
+async def _trace(context: Context, said: dict[str, str]) -> None:
+    """A call is a task of its own, so its trace holds to its end. What was sent is told back; no id is made."""
+    trace = trace_of(said.get("traceparent", ""), said.get("tracestate", ""), said.get("x-request-id", ""))
+    enter(trace)
+    if trace is not NONE:
+        await context.send_initial_metadata(tuple(headers_for(trace).items()))
 
 
 def _as_spoken(dialect: Dialect, context: Context) -> Dialect:

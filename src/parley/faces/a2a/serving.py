@@ -8,8 +8,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
-from parley.core.access import Principal
-from parley.errors import Invalid, ParleyError, Unauthenticated, VersionNotSupported
+from parley.errors import Invalid, ParleyError, VersionNotSupported
 from parley.faces import sse
 from parley.faces.a2a import reading
 from parley.faces.a2a.dialect import Dialect, Operation, encode
@@ -18,7 +17,8 @@ from parley.faces.a2a.streaming import Step, Stream
 from parley.faces.a2a.v1 import V1, HookListIn
 from parley.faces.a2a.words import Call
 from parley.faces.http import asked_version, header
-from parley.telemetry import tell
+from parley.faces.identity import demanded
+from parley.telemetry import span, tell
 
 GENERATIONS = ("0.3", "1.0")
 
@@ -33,9 +33,7 @@ def version_of(scope: Scope) -> str:
 
 
 def call_of(scope: Scope, agent: str | None) -> Call:
-    principal: Principal | None = scope["principal"]
-    if principal is None:
-        raise Unauthenticated("This needs credentials.")
+    principal = demanded(scope)
     spoken = header(scope, b"a2a-extensions") or header(scope, b"x-a2a-extensions") or ""
     return Call(
         agent, principal, header(scope, b"idempotency-key"), header(scope, b"last-event-id"),
@@ -98,13 +96,15 @@ async def write_stream(
 ) -> None:  # fmt: skip
     """Each frame between the two halves of `wrap`. An error in mid-stream is the last frame; it has no id,
     and is an event of its own, by which clients over HTTP know it."""
-    try:
-        await sse.write(receive, send, stream.steps, partial(_written, dialect, wrap))
-    except ParleyError as error:
-        tell("stream.broken", code=error.code)
-        await sse.end(send, b"event: error\ndata: %b\n\n" % failed(error))
-    finally:
-        await stream.close()
+    with span("runtime.stream") as streamed:
+        try:
+            await sse.write(receive, send, stream.steps, partial(_written, dialect, wrap))
+        except ParleyError as error:
+            tell("stream.broken", code=error.code)
+            streamed.outcome = "error"
+            await sse.end(send, b"event: error\ndata: %b\n\n" % failed(error))
+        finally:
+            await stream.close()
 
 
 _latest: dict[Dialect, tuple[Step, list[tuple[int, bytes]]]] = {}

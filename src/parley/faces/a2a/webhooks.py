@@ -18,6 +18,7 @@ from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v1 import V1
 from parley.faces.a2a.words import UpdateShown
 from parley.security.netguard import Outbound
+from parley.telemetry.trace import NONE, headers_for
 
 TIMEOUT_S = 15.0
 MAX_REPLY = 64 * 1024
@@ -41,7 +42,10 @@ class Webhooks:
         body = await self._body(hook, run, event)
         if body is None:
             return Verdict("silent")
-        headers = {**_headers(hook, event), "x-a2a-signature": await self._signature(body, run, event)}
+        headers = {
+            **headers_for(run.trace or NONE), **_headers(hook, event),
+            "x-a2a-signature": await self._signature(body, run, event),
+        }  # fmt: skip
         try:
             reply = await self._outbound.send(
                 "POST", hook.url, headers=headers, content=body, timeout_s=TIMEOUT_S, max_bytes=MAX_REPLY

@@ -1,5 +1,6 @@
 """`/internal/v1`: who asks is proved by a signature on every route; what is asked is handed to its operation."""
 
+from contextlib import nullcontext
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -10,6 +11,7 @@ from parley.faces.runtime.faults import crashed, refuse
 from parley.faces.runtime.requests import Reply, Request, read
 from parley.faces.runtime.routes import PREFIX, Operation, Routes
 from parley.security.signatures import BODY_SHA256, KEY_ID, SIGNATURE, Carried, Signatures, user_id_of
+from parley.telemetry import span
 
 
 class Runtime:
@@ -30,10 +32,11 @@ class Runtime:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         operation, request = await self._admitted(scope, receive)
-        reply = await operation.handler(request)
-        if isinstance(reply, Reply):
-            return await answer(send, reply.status, reply.content)
-        return await reply(receive, send)
+        with span(operation.span) if operation.span else nullcontext():
+            reply = await operation.handler(request)
+            if isinstance(reply, Reply):
+                return await answer(send, reply.status, reply.content)
+            return await reply(receive, send)
 
     async def _admitted(self, scope: Scope, receive: Receive) -> tuple[Operation, Request]:
         """The contract's order: a token that is refused for any reason has not used up its nonce."""

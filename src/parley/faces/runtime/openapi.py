@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from parley.faces.runtime.routes import PREFIX, Operation, Parameter
+from parley.faces.runtime.words import Refusal
 
 Json = dict[str, Any]
 
@@ -24,12 +25,17 @@ _DESCRIPTIONS = {
     400: "The request is not as the contract has it.",
     401: "The signature or the principal is missing or does not hold.",
     403: "The claims are others than the request's, or the run is not the principal's.",
-    404: "There is no such run in this thread.",
+    404: "There is no such run in this thread, or no such agent.",
     409: "The id is taken with other content.",
     410: "The cursor is older than what is kept.",
+    413: "The body is larger than this server takes.",
     422: "The manifest or the request of the tool is not valid.",
     500: "Internal error.",
+    503: "The store does not answer; nothing of the request was kept.",
 }
+_ANYWHERE = dict.fromkeys((401, 403, 500, 503), Refusal)
+"""Every request is signed, and its claims are kept from being used twice."""
+_OF_BODIES = dict.fromkeys((400, 413), Refusal)
 
 
 def document(operations: Iterable[Operation], version: str) -> Json:
@@ -64,7 +70,13 @@ def document(operations: Iterable[Operation], version: str) -> Json:
 def _types(operation: Operation) -> Iterable[type]:
     if operation.body is not None:
         yield operation.body
-    yield from (type_ for type_ in operation.answers.values() if isinstance(type_, type) and type_ is not dict)
+    yield from (type_ for type_ in answers_of(operation).values() if isinstance(type_, type) and type_ is not dict)
+
+
+def answers_of(operation: Operation) -> dict[int, object]:
+    """What the contract says of the operation, and what can become of any request."""
+    of_body = {} if operation.body is None else _OF_BODIES
+    return dict(sorted({**_ANYWHERE, **of_body, **operation.answers}.items()))
 
 
 def _operation(operation: Operation, refs: dict[type, Json]) -> Json:
@@ -72,7 +84,7 @@ def _operation(operation: Operation, refs: dict[type, Json]) -> Json:
         "operationId": operation.name,
         "summary": operation.summary,
         "parameters": [*_owner(operation), *(_parameter(one) for one in operation.parameters)],
-        "responses": {str(status): _answer(status, of, refs) for status, of in operation.answers.items()},
+        "responses": {str(status): _answer(status, of, refs) for status, of in answers_of(operation).items()},
     }
     if "{run_id}" in operation.path:
         described["parameters"].insert(0, {"name": "run_id", "in": "path", "required": True, **_TEXT})

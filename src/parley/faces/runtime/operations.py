@@ -77,7 +77,7 @@ def routes(runs: Runs, tail: Tail, deliveries: Deliveries, tooling: Tooling, ver
         Operation(
             "POST", "/runs/{run_id}/cancel", "cancel", "Stop a run, durably and once.", runs.cancel,
             {200: CancelAccepted, 202: CancelAccepted, **refused, 500: Refusal},
-            span="runtime.persist", body=CancelAsk, owner="user or guest",
+            body=CancelAsk, owner="user or guest",
         ),
         Operation(
             "POST", "/comms/delivery-events", "ingestDelivery", "Keep a provider's delivery event, once.",

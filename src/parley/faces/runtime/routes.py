@@ -37,6 +37,7 @@ class Operation(Struct, frozen=True):
     answers: Mapping[int, object]
     """By status: the type of the answer's body, or a media type where it is no JSON."""
     span: Span | None = None
+    """None where the exchange opens one itself."""
     body: type | None = None
     parameters: tuple[Parameter, ...] = ()
     owner: Owner = "none"

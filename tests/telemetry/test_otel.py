@@ -1,0 +1,187 @@
+"""Our spans as OpenTelemetry's: under the caller's, above what an agent and a remote do."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, Sampler
+
+from parley import ArtifactChunk, Failed, Text, Turn, agent
+from parley.client import Client, message
+from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
+from parley.telemetry import otel, span
+from parley.telemetry.trace import Trace, current, entered, headers_for
+from parley.testing.servers import Server, serving
+from tests.faces.conftest import echo
+
+CALLER, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+SENT = {"traceparent": f"00-{CALLER}-{SPAN}-01", "tracestate": "congo=1", "x-request-id": "req-42"}
+
+
+class Exported:
+    """What was exported, by its names."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._memory = InMemorySpanExporter()
+        self.provider = TracerProvider(sampler=sampler)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._memory))
+        trace.set_tracer_provider(self.provider)
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self._memory.get_finished_spans() if span.name == name]
+
+    def one(self, name: str) -> ReadableSpan:
+        (found,) = self.named(name)
+        return found
+
+    def clear(self) -> None:
+        self._memory.clear()
+
+
+_EXPORTED = Exported(ParentBased(ALWAYS_ON))
+"""A process has one provider, once and for all."""
+
+
+@pytest.fixture
+def exported() -> Iterator[Exported]:
+    _EXPORTED.clear()
+    detach = otel.configure()
+    yield _EXPORTED
+    detach()
+
+
+@agent("tracer")
+async def tracer(turn: Turn):
+    """Says which trace it is part of, and has a span of its own."""
+    with trace.get_tracer("an agent's own").start_as_current_span("own"):
+        yield ArtifactChunk(dict(headers_for(current())), id="trace")
+
+
+@agent("asker")
+async def asker(turn: Turn):
+    yield Text((await turn.ask("tracer", "hi")).state)
+
+
+@agent("broken")
+async def broken(turn: Turn):
+    yield Failed("no_paper", "Out of paper.")
+
+
+@pytest.fixture
+async def server(tmp_path: Path, exported: Exported) -> AsyncIterator[Server]:
+    async with serving(tmp_path / "data", [echo, tracer, asker, broken]) as running:
+        yield running
+
+
+def ids(found: ReadableSpan) -> tuple[str, str, str]:
+    """Its trace, its parent, and itself."""
+    assert found.context is not None
+    parent = f"{found.parent.span_id:016x}" if found.parent else ""
+    return f"{found.context.trace_id:032x}", parent, f"{found.context.span_id:016x}"
+
+
+async def send(server: Server, slug: str, method: str = "SendMessage", **headers: str) -> httpx2.Response:
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message("hi")}}
+    async with httpx2.AsyncClient() as http:
+        return await http.post(server.agent(slug), json=body, headers={"A2A-Version": "1.0", **headers})
+
+
+def seen(reply: httpx2.Response) -> dict[str, str]:
+    return reply.json()["result"]["task"]["artifacts"][0]["parts"][0]["data"]
+
+
+async def test_a_turn_lies_under_the_input_which_lies_under_the_caller(server: Server, exported: Exported) -> None:
+    reply = await send(server, "tracer", **SENT)
+    await server.exchange.execution.close()
+    ingest, infer, own = [ids(exported.one(name)) for name in ("runtime.ingest", "runtime.infer", "own")]
+    assert (ingest[:2], infer[:2], own[:2]) == ((CALLER, SPAN), (CALLER, ingest[2]), (CALLER, infer[2]))
+    assert seen(reply) == {**SENT, "traceparent": f"00-{CALLER}-{infer[2]}-01"}
+    assert {name: reply.headers[name] for name in SENT} == SENT
+    about = exported.one("runtime.infer").attributes
+    assert about is not None
+    assert about["parley.agent"] == "tracer"
+    assert about["parley.outcome"] == "completed"
+    assert about["parley.request_id"] == "req-42"
+    assert about["parley.run"] == reply.json()["result"]["task"]["id"]
+
+
+async def test_without_a_caller_input_and_turn_are_a_trace_of_their_own(server: Server, exported: Exported) -> None:
+    await send(server, "echo")
+    await server.exchange.execution.close()
+    ingest, infer = ids(exported.one("runtime.ingest")), ids(exported.one("runtime.infer"))
+    assert ingest[1] == ""
+    assert infer[:2] == (ingest[0], ingest[2])
+
+
+async def test_a_child_lies_under_the_turn_that_asked(server: Server, exported: Exported) -> None:
+    await send(server, "asker", **SENT)
+    await server.exchange.execution.close()
+    child, parent = [ids(found) for found in exported.named("runtime.infer")]
+    assert child[:2] == (CALLER, parent[2])
+
+
+async def test_a_remote_lies_under_the_turn_that_called(server: Server, exported: Exported, tmp_path: Path) -> None:
+    driver = RemoteDriver(blank_remote("front"), RemoteOptions(server.agent("tracer")))
+    async with serving(tmp_path / "front", [driver]) as front:
+        await send(front, "front", **SENT)
+    await server.exchange.execution.close()
+    near, far = exported.named("runtime.ingest")
+    behind, before = [ids(found) for found in exported.named("runtime.infer")]
+    assert before[:2] == (CALLER, ids(near)[2])
+    assert ids(far)[:2] == (CALLER, before[2])
+    assert behind[:2] == (CALLER, ids(far)[2])
+
+
+async def test_a_caller_that_is_not_sampled_is_not_exported(server: Server, exported: Exported) -> None:
+    reply = await send(server, "tracer", traceparent=f"00-{CALLER}-{SPAN}-00")
+    await server.exchange.execution.close()
+    assert not exported.named("runtime.infer")
+    assert seen(reply)["traceparent"].startswith(f"00-{CALLER}-")
+    assert seen(reply)["traceparent"].endswith("-00")
+
+
+async def test_a_stream_and_a_cancel_are_spans(server: Server, exported: Exported) -> None:
+    async with Client(server.agent("echo")) as client:
+        frames = [frame async for frame in client.stream("hi")]
+        await server.exchange.execution.close()
+        with pytest.raises(Exception, match="cannot be canceled"):
+            await client.cancel(frames[0]["task"]["id"])
+    assert exported.one("runtime.stream").status.is_ok
+    about = exported.one("runtime.persist").attributes
+    assert about is not None
+    assert (about["parley.outcome"], about["parley.code"]) == ("refused", "run_not_cancelable")
+
+
+async def test_a_turn_that_failed_is_an_error(server: Server, exported: Exported) -> None:
+    await send(server, "broken")
+    await server.exchange.execution.close()
+    assert not exported.one("runtime.infer").status.is_ok
+
+
+def test_a_span_of_one_name_lies_in_another(exported: Exported) -> None:
+    with entered(Trace(SENT["traceparent"])), span("runtime.ingest"), span("runtime.tool", tool="search"):
+        pass
+    outer, inner = ids(exported.one("runtime.ingest")), ids(exported.one("runtime.tool"))
+    assert (outer[1], inner[1]) == (SPAN, outer[2])
+
+
+async def test_what_is_told_is_counted_and_spans_are_not_counted_twice(server: Server) -> None:
+    reader = InMemoryMetricReader()
+    metrics.set_meter_provider(MeterProvider([reader]))
+    detach = otel.configure()
+    try:
+        await send(server, "echo")
+        await server.exchange.execution.close()
+    finally:
+        detach()
+    data = reader.get_metrics_data()
+    assert data is not None
+    points = data.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points
+    assert [dict(point.attributes or {})["name"] for point in points] == ["turn.ended"]
