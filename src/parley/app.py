@@ -24,7 +24,7 @@ from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.rest import Rest
 from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.admin import Admin
-from parley.faces.http import Endpoint, Shielded, answer
+from parley.faces.http import Endpoint, answer
 from parley.faces.identity import Identified
 from parley.faces.metrics import MetricsFace
 from parley.faces.tracing import Traced
@@ -257,7 +257,7 @@ def _asgi(
     rpc = JsonRpc(operations, settings.max_body_bytes)
     rest = Rest(operations, settings.max_body_bytes)
     faces = _identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance)
-    return Traced(Shielded(faces), metrics.answered)
+    return Traced(faces, metrics.answered)
 
 
 def _access(settings: Settings) -> Access:
