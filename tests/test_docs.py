@@ -30,7 +30,7 @@ def test_every_event_is_documented() -> None:
     assert [name for name in EVENT_TYPES if f"`{name}`" not in page] == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/agents.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/agents.md", "docs/telemetry.md"])
 def test_the_agents_in_the_pages_work(page: str) -> None:
     snippets = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert snippets
