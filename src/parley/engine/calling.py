@@ -71,6 +71,7 @@ async def calling(call: Asked, limit_s: float, follower: Follower | None) -> End
         return _ending(call, task.result())
     finally:
         watch.cancel()
+        task.cancel()
 
 
 async def _called(call: Asked) -> ToolResult:

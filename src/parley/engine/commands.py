@@ -8,8 +8,9 @@ from functools import partial
 from msgspec import Struct
 
 from parley.clock import Clock, now_ms
+from parley.core.commands import Command, Fork, Start, decide
 from parley.core.events import GENESIS, Event, sealed
-from parley.core.runs import Command, Fork, Run, Start, decide, evolve
+from parley.core.runs import Run, evolve
 from parley.engine.ports import Append, Key, Store, StoredKey
 from parley.errors import Conflict, KeyReused, KeyTaken, ParleyError, PayloadTooLarge, RunNotFound, VersionConflict
 from parley.ids import RunId

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
 from parley.core.agents import Agent
+from parley.core.commands import Begin, Command, Emit, Recover, Report
 from parley.core.conversations import Message
 from parley.core.events import Event, Failed, InputReceived
 from parley.core.leases import Lease, Standing, standing, time_left
-from parley.core.runs import Begin, Command, Emit, Recover, Report, Run, State
+from parley.core.runs import Run, State
 from parley.core.turns import Output, Scribe, closed, joined
 from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange

@@ -7,10 +7,11 @@ from contextlib import aclosing
 from functools import partial
 
 from parley.core.agents import Agent
+from parley.core.commands import Begin, Emit, Recover, Report
 from parley.core.conversations import hops_of
 from parley.core.dialogue import Round
 from parley.core.events import Canceled, Completed, Event, Failed, Rejected
-from parley.core.runs import Begin, Emit, Recover, Report, Run, State
+from parley.core.runs import Run, State
 from parley.core.turns import Final, Scribe
 from parley.core.views import View
 from parley.engine.attachments import Attachments
