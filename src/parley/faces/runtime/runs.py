@@ -7,8 +7,9 @@ from parley.clock import iso
 from parley.core.access import Principal, demand, may_use
 from parley.core.frames import Frame
 from parley.core.runs import Run
-from parley.engine.exchange import Exchange, Opening
+from parley.engine.exchange import Exchange
 from parley.engine.frames import Frames
+from parley.engine.requests import Opening
 from parley.errors import AgentNotFound, Conflict, Forbidden, Invalid, KeyReused, NotCancelable, NotFound, RunNotFound
 from parley.faces.runtime.requests import Reply, Request
 from parley.faces.runtime.words import (
