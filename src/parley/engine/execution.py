@@ -24,7 +24,7 @@ from parley.engine.turns import Turn
 from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
 from parley.ids import RunId
 from parley.telemetry import span, tell
-from parley.telemetry.trace import current, entered
+from parley.telemetry.trace import NONE, current, enter
 
 GRACE_S = 5.0
 
@@ -222,7 +222,12 @@ class Execution:
                         break
                     job.run = (await self._commands.execute(job.run.id, Begin(self._cluster.replica))).run
                 job.driver = self._drivers.get(job.run.agent)
-                job.run = await self._traced_turn(job, events)
+                run = job.run
+                # Part of the trace that its newest input came with, wherever and whenever it is worked on.
+                enter(run.trace or NONE)
+                with span("runtime.infer", run=run.id, agent=run.agent, epoch=run.epoch) as turn:
+                    job.run = await self._turn(job, events)
+                    turn.outcome = job.run.state.value
                 self._tell_ended(job.run)
                 events = None
                 if not job.run.ready or self._closing:
@@ -246,14 +251,6 @@ class Execution:
         except ParleyError as error:
             tell("dispatch.failed", agent=slug, code=error.code)
         self.dispatch(slug)
-
-    async def _traced_turn(self, job: _Job, events: list[Event] | None) -> Run:
-        """A turn is part of the trace that its newest input came with, wherever and whenever it is worked on."""
-        run = job.run
-        with entered(run.trace), span("runtime.infer", run=run.id, agent=run.agent, epoch=run.epoch) as turn:
-            run = await self._turn(job, events)
-            turn.outcome = run.state.value
-        return run
 
     async def _turn(self, job: _Job, events: list[Event] | None) -> Run:
         run = job.run
