@@ -64,12 +64,19 @@ class LocalAgent:
 
 @asynccontextmanager
 async def local_agent(record: Path) -> AsyncGenerator[LocalAgent, None]:
+    async with script("local_agent.py", str(record)) as endpoint:
+        yield LocalAgent(endpoint, record)
+
+
+@asynccontextmanager
+async def script(name: str, *arguments: str, env: dict[str, str] | None = None) -> AsyncGenerator[str, None]:
+    """One of the programs beside this file; the line that it begins with."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(HERE / "local_agent.py"), str(record), stdout=asyncio.subprocess.PIPE
+        sys.executable, str(HERE / name), *arguments, stdout=asyncio.subprocess.PIPE, env=env
     )
     assert process.stdout is not None
     try:
-        yield LocalAgent((await process.stdout.readline()).decode().strip(), record)
+        yield (await process.stdout.readline()).decode().strip()
     finally:
         process.terminate()
         await process.communicate()
