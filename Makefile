@@ -4,14 +4,14 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test check format bench conformance soak clean help
+.PHONY: run test check format bench conformance contract soak clean help
 
 help:                ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml edge/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]' --editable edge
 	touch $@
 
 run: $(STAMP)        ## start with the demo agents on 127.0.0.1:8200
@@ -35,6 +35,9 @@ bench: $(STAMP)      ## measure; ONLY=name runs some of it
 
 conformance: $(STAMP) ## run the A2A conformance kit that lies at KIT
 	$(BIN)/python -m conformance $(KIT)
+
+contract: $(STAMP)   ## take additions to the runtime contract over into its snapshot
+	$(BIN)/python -m tests.faces.runtime.snapshot
 
 soak: $(STAMP)       ## kill -9 again and again, on SQLite and with two replicas; memory over 100,000 requests
 	$(BIN)/pytest -s tests/test_crash.py --soak 100

@@ -8,6 +8,7 @@ import pytest
 import parley.client
 import parley.faces.a2a.faults
 from parley.core.events import EVENT_TYPES
+from parley.core.policy import REASON_CODES
 from parley.errors import ParleyError
 
 ROOT = Path(__file__).parent.parent
@@ -28,6 +29,11 @@ def test_every_error_code_is_documented() -> None:
 def test_every_event_is_documented() -> None:
     page = (ROOT / "docs" / "log.md").read_text()
     assert [name for name in EVENT_TYPES if f"`{name}`" not in page] == []
+
+
+def test_every_reason_of_a_tool_is_documented() -> None:
+    page = (ROOT / "docs" / "tools.md").read_text()
+    assert [code for code in REASON_CODES if f"`{code}`" not in page] == []
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/agents.md", "docs/telemetry.md"])

@@ -7,14 +7,20 @@ from contextlib import asynccontextmanager, contextmanager
 from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Route, Router
+from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from parley import __version__
 from parley.drivers.remote import OUTSIDE, tending
+from parley.engine.deliveries import Deliveries
+from parley.engine.elsewhere import Elsewhere
 from parley.engine.exchange import Exchange
+from parley.engine.frames import Frames
 from parley.engine.hooks import Hooks
+from parley.engine.membership import TIDY_S, Loop
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
+from parley.engine.tools import Tools
 from parley.errors import ConfigurationError, ParleyError
 from parley.faces.a2a.address import Addresses
 from parley.faces.a2a.card import Access, Cards
@@ -24,15 +30,28 @@ from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.rest import Rest
 from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.admin import Admin
+from parley.faces.edge.claims import Platform
+from parley.faces.edge.pairing import PairingCalls
+from parley.faces.edge.runtimes import RuntimeCalls
+from parley.faces.edge.taskruns import TaskRunCalls
 from parley.faces.http import Endpoint, answer
 from parley.faces.identity import Identified
 from parley.faces.metrics import MetricsFace
+from parley.faces.runtime.deliveries import Deliveries as DeliveriesFace
+from parley.faces.runtime.face import Runtime
+from parley.faces.runtime.operations import routes as runtime_routes
+from parley.faces.runtime.routes import PREFIX as RUNTIME
+from parley.faces.runtime.runs import Runs
+from parley.faces.runtime.stream import Tail
+from parley.faces.runtime.tools import Tooling
 from parley.faces.tracing import Traced
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
+from parley.security.runtimes import Runtimes
 from parley.security.secrets import FILE as SECRETS_FILE
 from parley.security.secrets import Secrets
+from parley.security.signatures import DEVELOPMENT_KEYS, Signatures
 from parley.security.signing import SigningKeys
 from parley.security.tokens import Tokens
 from parley.settings import Settings, postgres_url
@@ -46,6 +65,8 @@ from parley.stores.solo import Solo
 from parley.stores.sqlite import FILE, SqliteStore
 from parley.telemetry import attach, tell
 from parley.telemetry.metrics import Metrics
+from parley.tools.coding import Coding
+from parley.tools.github import GitHub, Token, TokenFile, fixed_token
 
 _DAY_MS = 24 * 3600 * 1000
 TRACE_HEADERS = ["X-Request-ID", "traceparent", "tracestate"]
@@ -78,7 +99,7 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
         max_payload=settings.max_payload_bytes,
         grace_s=settings.cancel_grace_s,
         lease_s=settings.lease_s,
-        keep_ms=int(settings.keep_days * _DAY_MS) if settings.keep_days else None,
+        keep_ms=_keep_ms(settings),
         shared=settings.store == "postgres",
     )
     for driver in drivers:
@@ -90,6 +111,10 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
             yield exchange
         finally:
             await exchange.close()
+
+
+def _keep_ms(settings: Settings) -> int | None:
+    return int(settings.keep_days * _DAY_MS) if settings.keep_days else None
 
 
 async def _open_store(settings: Settings) -> tuple[LogStore, Cluster, Signals]:
@@ -146,17 +171,27 @@ def gate(settings: Settings, records: Records) -> Gate:
     return Gate(settings.auth, Credentials(ApiKeys(records), tokens))
 
 
+def signatures(settings: Settings, store: LogStore) -> Signatures:
+    """Checks signed requests. Only a server that nobody else can reach knows the secret that everybody knows."""
+    keys = {id_: secret.get_secret_value() for id_, secret in settings.runtime_keys.items()}
+    if not keys and settings.auth == "local":
+        keys = DEVELOPMENT_KEYS
+    elif settings.auth != "local" and set(keys.values()) & set(DEVELOPMENT_KEYS.values()):
+        tell("signatures.development", warning="Everybody knows one of the runtime_keys: it is the development secret.")
+    return Signatures(keys, store, max_ttl_s=settings.runtime_max_ttl_s)
+
+
 def _allowed(settings: Settings) -> list[str]:
     """With `auth = "local"` everything here is this machine's own, so its addresses are no secret from anybody."""
     return [*settings.allow_hosts, *(LOOPBACK if settings.auth == "local" else ())]
 
 
-def _identified(app: ASGIApp, settings: Settings, gate: Gate) -> ASGIApp:
+def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures) -> ASGIApp:
     """Nobody reaches a face unidentified; a page of an allowed origin may ask."""
     origins = frozenset(settings.cors_origins)
     if settings.auth == "local" and "*" in origins:
         raise ConfigurationError("With auth = local any page could ask: name the cors_origins.", field="cors_origins")
-    app = Identified(app, gate, origins)
+    app = Identified(app, gate, origins, signed, settings.max_body_bytes)
     if not origins:
         return app
     return CORSMiddleware(
@@ -182,10 +217,30 @@ async def open_faces(
         discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")
         async with open_push(exchange, settings, records, signing) as push:
             operations = Operations(exchange, push, cards, default)
-            admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks)
-            with counting(exchange) as metrics:
-                async with _grpc(settings, grpc_port, base_url, operations, entrance, cards):
-                    yield _asgi(exchange, settings, operations, discovery, admin, entrance, metrics)
+            deliveries = Deliveries(records)
+            admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
+            signed = signatures(settings, exchange.store)
+            async with (
+                open_tools(exchange, settings, records) as tools,
+                open_edge(exchange, settings, records, base_url) as edge,
+                _grpc(settings, grpc_port, base_url, operations, entrance, cards),
+            ):
+                runs = Runs(exchange, Frames(exchange, records), default)
+                table = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
+                with counting(exchange) as metrics:
+                    routes = [
+                        Mount(RUNTIME, Runtime(signed, table, settings.max_body_bytes)),
+                        *_plain_routes(exchange, discovery),
+                        *MetricsFace(metrics, exchange).routes(),
+                        *admin.routes(),
+                        *edge,
+                    ]
+                    faces = Addresses(
+                        exchange, JsonRpc(operations, settings.max_body_bytes),
+                        Rest(operations, settings.max_body_bytes), discovery,
+                        Router(routes, redirect_slashes=False, default=_not_found),
+                    )  # fmt: skip
+                    yield Traced(_identified(faces, settings, entrance, signed), metrics.answered)
 
 
 @contextmanager
@@ -221,6 +276,57 @@ async def open_push(
 
 
 @asynccontextmanager
+async def open_edge(
+    exchange: Exchange, settings: Settings, records: Records, base_url: str
+) -> AsyncGenerator[list[Route], None]:
+    """The routes of runtimes and of those who pair them; while it is open, leases run out when this replica leads."""
+    lease_s = settings.edge_lease_s
+    elsewhere = Elsewhere(exchange, records, lease_s=lease_s, grace_s=settings.cancel_grace_s)
+    runtimes = Runtimes(records, lease_s)
+    platform = Platform(settings.platform_name, settings.platform_origin or urlsplit(base_url).hostname or "")
+    tidying = Loop("runtimes", TIDY_S, runtimes.tick)
+    elsewhere.start()
+    tidying.start()
+    try:
+        yield [
+            *PairingCalls(exchange, elsewhere, runtimes, platform, base_url).routes(),
+            *RuntimeCalls(exchange, elsewhere, runtimes, platform, lease_s).routes(),
+            *TaskRunCalls(exchange, elsewhere, runtimes, platform, base_url, settings.max_body_bytes).routes(),
+        ]
+    finally:
+        await tidying.stop()
+        await elsewhere.close()
+
+
+@asynccontextmanager
+async def open_tools(exchange: Exchange, settings: Settings, records: Records) -> AsyncGenerator[Tools, None]:
+    """The tool packs of this server; what is under way when it closes is waited for."""
+    outbound = Outbound(Guard(_allowed(settings)))
+    coding = Coding(GitHub(outbound, github_token(settings), settings.github_api))
+    tools = Tools(exchange, records, [coding], keep_ms=_keep_ms(settings))
+
+    async def tidy() -> None:
+        if exchange.membership.leads:
+            await tools.tick()
+
+    loop = Loop("tools", TIDY_S, tidy)
+    loop.start()
+    try:
+        yield tools
+    finally:
+        await loop.stop()
+        await tools.close()
+        await outbound.close()
+
+
+def github_token(settings: Settings) -> Token:
+    given, file = settings.github_token, settings.github_token_file
+    if given is not None and file is not None:
+        raise ConfigurationError("Set github_token or github_token_file, not both.", field="github_token")
+    return TokenFile(file) if file is not None else fixed_token(given.get_secret_value() if given else "")
+
+
+@asynccontextmanager
 async def _grpc(
     settings: Settings, port: int | None, base_url: str, operations: Operations, entrance: Gate, cards: Cards
 ) -> AsyncGenerator[None, None]:
@@ -238,26 +344,13 @@ async def _grpc(
         await server.stop(GRPC_STOP_S)
 
 
-def _asgi(
-    exchange: Exchange, settings: Settings, operations: Operations, discovery: Discovery, admin: Admin, entrance: Gate,
-    metrics: Metrics,
-) -> ASGIApp:  # fmt: skip
-    router = Router(
-        [
-            Route("/.well-known/ai-catalog.json", Endpoint(discovery.catalog), methods=["GET"]),
-            Route("/", Endpoint(discovery.index), methods=["GET"]),
-            Route("/healthz", Endpoint(_health), methods=["GET"]),
-            Route("/readyz", Endpoint(_Ready(exchange)), methods=["GET"]),
-            *MetricsFace(metrics, exchange).routes(),
-            *admin.routes(),
-        ],
-        redirect_slashes=False,
-        default=_not_found,
-    )
-    rpc = JsonRpc(operations, settings.max_body_bytes)
-    rest = Rest(operations, settings.max_body_bytes)
-    faces = _identified(Addresses(exchange, rpc, rest, discovery, router), settings, entrance)
-    return Traced(faces, metrics.answered)
+def _plain_routes(exchange: Exchange, discovery: Discovery) -> list[Route]:
+    return [
+        Route("/.well-known/ai-catalog.json", Endpoint(discovery.catalog), methods=["GET"]),
+        Route("/", Endpoint(discovery.index), methods=["GET"]),
+        Route("/healthz", Endpoint(_health), methods=["GET"]),
+        Route("/readyz", Endpoint(_Ready(exchange)), methods=["GET"]),
+    ]
 
 
 def _access(settings: Settings) -> Access:

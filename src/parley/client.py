@@ -15,6 +15,21 @@ import msgspec
 
 from parley.errors import ParleyError
 from parley.ids import new_id
+from parley.runtime_client import Owner, RuntimeClient, RuntimeRefused, RuntimeUnreachable
+
+__all__ = [
+    "UNSUPPORTED",
+    "Client",
+    "Content",
+    "Json",
+    "Owner",
+    "RemoteError",
+    "RuntimeClient",
+    "RuntimeRefused",
+    "RuntimeUnreachable",
+    "Unreachable",
+    "message",
+]  # fmt: skip
 
 _RETRIES = 8
 _PAUSE_S = 0.25

@@ -47,6 +47,12 @@ class PayloadTooLarge(Invalid):
     code = "payload_too_large"
 
 
+class InvalidArtifact(Invalid):
+    """An artifact that a runtime wants to write has a name that is none, or lacks something."""
+
+    code = "invalid_artifact"
+
+
 class NotFound(ParleyError):
     code = "not_found"
 
@@ -71,6 +77,42 @@ class Forbidden(ParleyError):
     code = "permission_denied"
 
 
+class RuntimeRevoked(Unauthenticated):
+    """The runtime was known, and another one has taken its place, or the operator has revoked it."""
+
+    code = "runtime_revoked"
+
+
+class InvalidPairingToken(Unauthenticated):
+    """Unknown, expired, used, or issued by another server: which one is nobody's business."""
+
+    code = "invalid_pairing_token"
+
+
+class RateLimited(ParleyError):
+    """Too many attempts; `details['retry_after']` says how many seconds to wait."""
+
+    code = "rate_limited"
+
+
+class SignatureRefused(Unauthenticated):
+    """A signed request whose token does not hold; in the words of contract 003."""
+
+    code = "signature_refused"
+
+
+class ClaimMismatch(Forbidden):
+    """A signed request that carries what its token does not claim."""
+
+    code = "claim_mismatch"
+
+
+class ContextMismatch(Forbidden):
+    """A request speaks for somebody else than who asks, or of a run or a conversation that is not theirs."""
+
+    code = "context_mismatch"
+
+
 class IssuerUnavailable(ParleyError):
     """The issuer's keys cannot be fetched, so its tokens can be neither trusted nor refused."""
 
@@ -85,6 +127,18 @@ class NameTaken(Conflict):
     """Names of live API keys are unique: they own what was done with them."""
 
     code = "name_taken"
+
+
+class NotAnEdgeAgent(Conflict):
+    """Only an agent whose work is done by a paired runtime can be paired with one."""
+
+    code = "not_an_edge_agent"
+
+
+class TaskRunEnded(Conflict):
+    """A runtime reports an end, and the turn has ended otherwise."""
+
+    code = "task_run_ended"
 
 
 class VersionConflict(Conflict):
@@ -154,9 +208,30 @@ class HookNotFound(NotFound):
 
 
 class OutboundRefused(Invalid):
-    """An address that this server does not connect to: not a public one, and not on the operator's list."""
+    """An address that this server does not connect to: not a public one, and not on the operator's list.
+
+    `details['why']` is `private_address`, `metadata_endpoint` or `invalid_url`, where it is about an address.
+    """
 
     code = "outbound_refused"
+
+
+class UnknownToolPack(Invalid):
+    """No tool pack of this name is served here."""
+
+    code = "unknown_tool_pack"
+
+
+class ManifestInvalid(Invalid):
+    """A tool's manifest breaks its schema; `details['problems']` says where and how, each with its reason code."""
+
+    code = "manifest_invalid"
+
+
+class ToolRequestInvalid(Invalid):
+    """A request to a tool cannot be carried out as it is; `details['problems']` says what is wrong, in sentences."""
+
+    code = "tool_request_invalid"
 
 
 class UnknownMethod(Invalid):

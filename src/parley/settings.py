@@ -6,7 +6,7 @@ A value that nobody set is kept apart from one that was set to its default; `ori
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import (
@@ -42,6 +42,10 @@ class Settings(BaseSettings):
     oidc_jwks_url: str | None = Field(
         None, description="The issuer's keys, when its discovery document is not to be used."
     )
+    runtime_keys: dict[str, Annotated[SecretStr, Field(min_length=1)]] = Field(
+        {}, description="Secrets that sign requests to /internal/v1, by key id."
+    )
+    runtime_max_ttl_s: int = Field(300, gt=0, description="How long the token of a signed request may live.")
     allow_hosts: list[str] = Field(
         [], description="Addresses that are not public and may be called all the same: names, host:port, IPs, networks."
     )
@@ -50,6 +54,9 @@ class Settings(BaseSettings):
         90, ge=0, description="Replace the key that signs cards after so long; 0 for never."
     )
     signing_keep_days: float = Field(30, gt=0, description="How long a replaced key stays published.")
+    github_api: str = Field("https://api.github.com", description="The GitHub whose tools are offered (`coding.v1`).")
+    github_token: SecretStr | None = Field(None, description="The token that is shown to it.")
+    github_token_file: Path | None = Field(None, description="A file with that token, read again for each call.")
     data_dir: Path = Field(Path(".parley"), description="Where the database, the blobs and the keys live.")
     store: Literal["sqlite", "postgres", "memory"] = Field(
         "sqlite", description="Where logs are kept; memory forgets at exit."
@@ -67,6 +74,15 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(10 * 1024 * 1024, gt=0, description="Largest request.")
     max_payload_bytes: int = Field(1024 * 1024, gt=0, description="Largest event in a log.")
     cancel_grace_s: float = Field(5.0, ge=0, description="How long an agent may take to stop when canceled.")
+    platform_name: str = Field(
+        "Parley", description="How local agents behind a runtime are told this server is called."
+    )
+    platform_origin: str | None = Field(
+        None, description="The domain that they are told with it; the host of `public_url` if unset."
+    )
+    edge_lease_s: float = Field(
+        60.0, gt=0, description="How long a runtime may be silent about a task before somebody else may have it."
+    )
     cards: Literal["both", "1.0"] = Field(
         "both", description="Whose fields cards carry for clients that do not say which version of A2A they speak."
     )

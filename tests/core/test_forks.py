@@ -5,9 +5,24 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 from msgspec.structs import asdict
 
 from parley.core.artifacts import text_part
+from parley.core.commands import (
+    Adopt,
+    Begin,
+    CallTool,
+    Cancel,
+    Command,
+    Emit,
+    Fork,
+    Give,
+    Recover,
+    ReturnTool,
+    Start,
+    decide,
+)
 from parley.core.conversations import Message
 from parley.core.events import (
     ENDINGS,
@@ -23,12 +38,14 @@ from parley.core.events import (
     Rejected,
     Replied,
     Submitted,
+    ToolCalled,
+    ToolReturned,
     decode,
     encode,
     sealed,
     verify,
 )
-from parley.core.runs import Adopt, Begin, Cancel, Command, Emit, Fork, Give, Recover, Run, Start, State, decide, evolve
+from parley.core.runs import Run, State, evolve
 from parley.core.views import View, view_of
 from parley.errors import Invalid, ParleyError, VersionConflict
 from parley.ids import ConversationId, RunId
@@ -80,6 +97,8 @@ commands: st.SearchStrategy[Command] = st.one_of(
     st.just(Begin("r")),
     st.builds(Emit, st.integers(1, 3), reports),
     st.builds(Adopt, st.integers(1, 3), st.sampled_from([RunId("c1"), RunId("c2")]), st.just("other")),
+    st.just(CallTool(ToolCalled("t", "look", Raw(b"{}")))),
+    st.just(ReturnTool(ToolReturned("t", "look", "failed", code="x", reason="y"))),
     st.just(Cancel("local", "enough")),
     st.builds(Recover, st.integers(1, 3), st.sampled_from(["restart", "fail"]), st.booleans()),
 )
@@ -136,7 +155,8 @@ def test_a_fork_has_a_chain_of_its_own_and_its_entries_the_bytes_of_the_origin(l
     assert isinstance(first, Submitted)
     assert first.origin == Origin(OLD, at, log.events[at - 1].hash.hex())
     for theirs, ours in zip(log.events[1:at], fork.events[1:at], strict=True):
-        changed = ours.type in ("omitted", "turn_ended") and theirs.type in ("child", "cancel_requested", *ENDINGS)
+        own = ("child", "tool_call", "tool_result", "cancel_requested", *ENDINGS)
+        changed = ours.type in ("omitted", "turn_ended") and theirs.type in own
         assert changed or ours.body == theirs.body
 
 

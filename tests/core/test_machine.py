@@ -3,8 +3,24 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec import Raw
 
 from parley.core.artifacts import text_part
+from parley.core.commands import (
+    Adopt,
+    Begin,
+    CallTool,
+    Cancel,
+    Close,
+    Command,
+    Emit,
+    Fail,
+    Give,
+    Recover,
+    ReturnTool,
+    Start,
+    decide,
+)
 from parley.core.conversations import Message
 from parley.core.events import (
     ENDINGS,
@@ -19,27 +35,14 @@ from parley.core.events import (
     Progress,
     Rejected,
     Replied,
+    ToolCalled,
+    ToolReturned,
     decode,
     encode,
     sealed,
     verify,
 )
-from parley.core.runs import (
-    Adopt,
-    Begin,
-    Cancel,
-    Close,
-    Command,
-    Emit,
-    Fail,
-    Give,
-    Recover,
-    Run,
-    Start,
-    State,
-    decide,
-    evolve,
-)
+from parley.core.runs import Run, State, evolve
 from parley.core.views import view_of
 from parley.errors import ParleyError
 from parley.ids import ConversationId, RunId
@@ -58,6 +61,8 @@ commands: st.SearchStrategy[Command] = st.one_of(
     st.just(Begin("r")),
     st.builds(Emit, st.integers(0, 6), reports),
     st.builds(Adopt, st.integers(0, 6), st.sampled_from([RunId("c1"), RunId("c2")]), st.just("other")),
+    st.just(CallTool(ToolCalled("t", "look", Raw(b"{}")))),
+    st.just(ReturnTool(ToolReturned("t", "look", "succeeded", Raw(b"{}")))),
     st.just(Cancel("local")),
     st.just(Close("local")),
     st.just(Fail("x", "y")),
@@ -139,6 +144,12 @@ class RunMachine(RuleBasedStateMachine):
     def epochs_only_grow(self) -> None:
         epochs = [event.payload.epoch for event in self.events if hasattr(event.payload, "epoch")]  # type: ignore[union-attr]
         assert epochs == sorted(set(epochs))
+
+    @invariant()
+    def no_tool_is_called_once_a_cancel_is_on_record(self) -> None:
+        types = [event.type for event in self.events]
+        if "cancel_requested" in types:
+            assert "tool_call" not in types[types.index("cancel_requested") :]
 
     @invariant()
     def a_completed_run_has_read_everything(self) -> None:

@@ -3,9 +3,26 @@
 from collections.abc import Callable
 
 import pytest
+from msgspec import Raw
+from msgspec.structs import replace
 
 from parley.core.agents import Rescue
 from parley.core.artifacts import text_part
+from parley.core.commands import (
+    MAX_RESCUES,
+    Adopt,
+    Begin,
+    CallTool,
+    Cancel,
+    Command,
+    Emit,
+    Give,
+    Recover,
+    Report,
+    ReturnTool,
+    Start,
+    decide,
+)
 from parley.core.conversations import Message
 from parley.core.events import (
     ArtifactAdded,
@@ -23,24 +40,11 @@ from parley.core.events import (
     Rescued,
     Started,
     Submitted,
+    ToolCalled,
+    ToolReturned,
     TurnEnded,
 )
-from parley.core.runs import (
-    MAX_RESCUES,
-    Adopt,
-    Begin,
-    Cancel,
-    Command,
-    Emit,
-    Give,
-    Recover,
-    Report,
-    Run,
-    Start,
-    State,
-    decide,
-    evolve,
-)
+from parley.core.runs import Run, State, evolve
 from parley.errors import LateResult, LeaseLost, NotCancelable, NotReady, RunEnded, RunNotFound, VersionConflict
 from parley.ids import ConversationId, RunId
 
@@ -269,6 +273,40 @@ def test_a_child_is_recorded_once() -> None:
 def test_a_run_that_is_being_canceled_starts_no_child() -> None:
     with pytest.raises(RunEnded):
         decide(play(START, Begin(), Cancel("local")), Adopt(1, RunId("child"), "other"))
+
+
+CALL = ToolCalled("call-1", "get_issue", Raw(b'{"issue_number":1}'))
+RETURN = ToolReturned("call-1", "get_issue", "succeeded", Raw(b'{"title":"x"}'))
+
+
+@pytest.mark.parametrize(
+    "before",
+    [(START,), (START, Begin()), (START, Begin(), Emit(1, InputRequired(WORDS))),
+     (START, Begin(), Emit(1, AuthRequired(WORDS)))],
+    ids=["submitted", "working", "input_required", "auth_required"],
+)  # fmt: skip
+def test_a_tool_changes_nothing_but_the_length_of_the_log(before: tuple[Step, ...]) -> None:
+    run = play(*before)
+    assert decide(run, CallTool(CALL)) == [CALL]
+    assert decide(run, ReturnTool(RETURN)) == [RETURN]
+    after = evolve(evolve(run, RUN, run.version + 1, 2000, CALL), RUN, run.version + 2, 2001, RETURN)
+    assert after == replace(run, version=run.version + 2, updated_at=2001)
+
+
+def test_a_run_that_is_being_canceled_calls_no_tool_and_hears_of_one_under_way() -> None:
+    run = play(START, Begin(), CallTool(CALL), Cancel("local"))
+    with pytest.raises(RunEnded, match="canceling"):
+        decide(run, CallTool(CALL))
+    assert decide(run, ReturnTool(RETURN)) == [RETURN]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_late_tool_result_cannot_reopen_a_run(ending: Report) -> None:
+    run = play(START, Begin(), CallTool(CALL), Emit(1, ending))
+    with pytest.raises(LateResult):
+        decide(run, ReturnTool(RETURN))
+    with pytest.raises(RunEnded):
+        decide(run, CallTool(CALL))
 
 
 def test_a_log_begins_with_submitted() -> None:

@@ -3,13 +3,14 @@ import asyncio
 import pytest
 
 from parley.core.artifacts import text_part
+from parley.core.commands import Begin, Cancel, Emit, Give, Recover, Start
 from parley.core.conversations import Message
 from parley.core.events import Completed, Event, Progress
-from parley.core.runs import Begin, Cancel, Emit, Give, Run, Start, State
+from parley.core.runs import Run, State
 from parley.engine.audit import verify_run
-from parley.engine.commands import KEY_LIFE_MS, Commands
-from parley.engine.ports import Key, Store
-from parley.errors import KeyReused, NotReady, PayloadTooLarge, RunEnded, RunNotFound, VersionConflict
+from parley.engine.commands import KEY_LIFE_MS, Commands, Outcome
+from parley.engine.ports import LASTING, Key, LogStore, Store
+from parley.errors import KeyReused, KeyTaken, NotReady, PayloadTooLarge, RunEnded, RunNotFound, VersionConflict
 from parley.ids import ConversationId, RunId, new_run_id
 
 WORDS = (text_part("words"),)
@@ -164,6 +165,46 @@ async def test_a_key_is_forgotten_after_its_time(bench: Bench) -> None:
     assert first.run.id != second.run.id
 
 
+async def test_a_key_of_a_run_is_never_forgotten(bench: Bench, store: LogStore) -> None:
+    run_id = await bench.started()
+    key = Key(f"{LASTING}{run_id}", "frame", b"digest")
+    await bench.commands.execute(run_id, Give(Message("m", WORDS)), key=key)
+    bench.clock.now += 100 * KEY_LIFE_MS
+    await store.forget_keys(bench.clock.now)
+    again = await asyncio.gather(*(bench.commands.execute(run_id, Give(Message("m", WORDS)), key=key) for _ in "ab"))
+    assert [outcome.replayed for outcome in again] == [True, True]
+    with pytest.raises(KeyReused):
+        await bench.commands.execute(run_id, Give(Message("m", WORDS)), key=Key(key.scope, "frame", b"other"))
+    # Also when the append itself is the first to find out.
+    with pytest.raises(KeyTaken):
+        await bench.commands.submit(run_id, Give(Message("m", WORDS)), key=key)
+    assert len(await store.read(run_id, 0, 10)) == 4
+
+
+async def test_one_key_many_times_in_one_batch_of_a_run_counts_once(bench: Bench, store: Store) -> None:
+    """They wait together behind another command, and would be decided together."""
+    run_id = await bench.started()
+    key = Key(f"{LASTING}{run_id}", "frame", b"digest")
+    other = bench.commands.submit(run_id, Give(Message("first", WORDS)))
+    same = [bench.commands.submit(run_id, Give(Message("m", WORDS)), key=key) for _ in range(5)]
+    outcomes = await asyncio.gather(other, *same, return_exceptions=True)
+    assert [isinstance(outcome, Outcome) for outcome in outcomes] == [True, True, False, False, False, False]
+    assert all(isinstance(outcome, KeyTaken) for outcome in outcomes[2:])
+    assert len(await store.read(run_id, 0, 20)) == 5
+    assert await verify_run(store, run_id) == 5
+
+
+async def test_when_the_first_of_a_key_is_refused_the_others_are_heard(bench: Bench, store: Store) -> None:
+    run_id = await bench.started()
+    key = Key(f"{LASTING}{run_id}", "frame", b"digest")
+    give = Give(Message("m", WORDS))
+    others = [bench.commands.submit(run_id, give), bench.commands.submit(run_id, give, key=key, expected=99)]
+    others += [bench.commands.submit(run_id, give, key=key) for _ in range(3)]
+    outcomes = await asyncio.gather(*others, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [Outcome, VersionConflict, Outcome, KeyTaken, KeyTaken]
+    assert await verify_run(store, run_id) == 5
+
+
 async def test_time_never_runs_backwards_within_a_run(bench: Bench, store: Store) -> None:
     run_id = await bench.started()
     bench.clock.now -= 5000
@@ -179,3 +220,18 @@ async def test_a_caller_that_gives_up_does_not_stop_what_was_begun(bench: Bench,
     impatient.cancel()
     assert (await bench.commands.execute(run_id, Emit(1, Completed()))).run.version == 5
     assert await verify_run(store, run_id) == 5
+
+
+async def test_nobody_is_refused_for_what_another_replica_has_changed_since(store: Store) -> None:
+    here, there = (Commands(store, lambda run, events: None, shared=True) for _ in range(2))
+    run_id = new_run_id()
+    await here.execute(run_id, START)
+    await there.execute(run_id, Begin("there"))
+    outcome = await here.execute(run_id, Emit(1, Progress(WORDS)))
+    assert outcome.run.owner == "there"
+    await there.execute(run_id, Emit(1, Progress(WORDS)))
+    await here.execute(run_id, Recover(1, "restart"))
+    await there.execute(run_id, Begin("there"))
+    rescued = await here.execute(run_id, Recover(3, "restart"))
+    assert [event.type for event in rescued.events] == ["rescued"]
+    assert await verify_run(store, run_id) == 8

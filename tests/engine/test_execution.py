@@ -8,16 +8,25 @@ import pytest
 
 from parley import AgentError, Answer, ArtifactChunk, Done, Failed, NeedInput, Reply, Status, Text, Turn, agent
 from parley.core.access import LOCAL, Principal
-from parley.core.artifacts import text_of, text_part
+from parley.core.artifacts import Part, text_of, text_part
 from parley.core.conversations import Message
 from parley.core.runs import State
 from parley.core.views import View
 from parley.drivers.function import FunctionDriver
 from parley.engine.audit import verify_run
 from parley.engine.commands import Outcome
-from parley.engine.exchange import Exchange, Send
+from parley.engine.exchange import Exchange
 from parley.engine.ports import Store
-from parley.errors import AgentNotFound, ConversationMismatch, Invalid, NotCancelable, RunEnded, RunNotFound
+from parley.engine.requests import Send
+from parley.errors import (
+    AgentNotFound,
+    ContentNotSupported,
+    ConversationMismatch,
+    Invalid,
+    NotCancelable,
+    RunEnded,
+    RunNotFound,
+)
 from parley.ids import RunId, new_id
 from parley.stores.blobs import open_blobs
 from parley.stores.signals import NoSignals
@@ -416,6 +425,19 @@ async def test_a_message_for_another_conversation_is_refused(house: House) -> No
         await exchange.send(Send("gate", LOCAL, Message("m", ())))
     gate.open.set()
     await exchange.settled(outcome)
+
+
+async def test_what_an_agent_does_not_read_begins_nothing_and_reaches_nothing(house: House) -> None:
+    gate = Gate()
+    exchange = await house.open(gate.driver)
+    outcome = await ask(exchange, "gate")
+    picture = Message("m", (text_part("look"), Part(raw=b"x", media_type="image/png")))
+    for run in (None, outcome.run.id):
+        with pytest.raises(ContentNotSupported):
+            await exchange.send(Send("gate", LOCAL, picture, run=run))
+    gate.open.set()
+    await exchange.settled(outcome)
+    assert gate.order == ["hi"]
 
 
 async def test_a_slug_belongs_to_one_agent_and_is_well_formed(house: House) -> None:

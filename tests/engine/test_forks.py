@@ -10,10 +10,12 @@ from parley.core.artifacts import Part, text_of, text_part
 from parley.core.conversations import Message
 from parley.core.runs import Run, State
 from parley.engine.audit import verify_run
-from parley.engine.exchange import Branch, Exchange, Send
+from parley.engine.exchange import Exchange
 from parley.engine.ports import LogStore
+from parley.engine.requests import Branch, Send
 from parley.errors import (
     AgentNotFound,
+    ContentNotSupported,
     ConversationMismatch,
     CursorBeyondEnd,
     Invalid,
@@ -157,6 +159,8 @@ async def test_what_is_refused_is_said(exchange: Exchange) -> None:
         await exchange.fork(Branch(run.id, ANN, at=1))
     with pytest.raises(ConversationMismatch):
         await exchange.fork(Branch(run.id, ANN, conversation="another"))
+    with pytest.raises(ContentNotSupported):
+        await exchange.fork(Branch(run.id, ANN, message=Message("m", (Part(raw=b"x", media_type="image/png"),))))
     exchange.replace([parent, full])
     with pytest.raises(AgentNotFound):
         await exchange.fork(Branch(run.id, ANN))

@@ -12,8 +12,10 @@ from parley.core.runs import State
 from parley.core.views import View
 from parley.engine.audit import verify_run
 from parley.engine.commands import KEY_LIFE_MS, Outcome
-from parley.engine.exchange import Exchange, Send
+from parley.engine.exchange import Exchange
 from parley.engine.ports import LogStore
+from parley.engine.requests import Send
+from parley.engine.retention import NONCE_GRACE_MS
 from parley.errors import RunEnded, StaleCursor
 from parley.faces.a2a.dialect import encode
 from parley.faces.a2a.showing import Showing
@@ -108,3 +110,16 @@ async def test_old_keys_are_forgotten(exchange: Exchange, clock: Clock, store: L
     clock.now += KEY_LIFE_MS + 1000
     await exchange.retention.tick()
     assert await store.find_key("local>worker", "k") is None
+
+
+async def test_nonces_are_forgotten_some_time_after_they_expired(
+    exchange: Exchange, clock: Clock, store: LogStore
+) -> None:
+    """Another replica's clock may be behind, and still believe a token that has expired here."""
+    assert await store.claim("nonce", clock.now + 1000)
+    clock.now += 1000 + NONCE_GRACE_MS
+    await exchange.retention.tick()
+    assert not await store.claim("nonce", clock.now + 1000)
+    clock.now += 1
+    await exchange.retention.tick()
+    assert await store.claim("nonce", clock.now + 1000)

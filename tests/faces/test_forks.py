@@ -23,6 +23,9 @@ def message(text: str) -> dict[str, Any]:
     return {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
 
 
+TABLE = {**message(""), "parts": [{"text": "a,b", "mediaType": "text/csv"}]}
+
+
 async def test_a_fork_is_a_task_that_says_where_it_comes_from(clients: Clients, http: httpx2.AsyncClient) -> None:
     asked = (await clients.writer.send("go"))["task"]
     await clients.writer.send("Ann", task=asked["id"])
@@ -66,6 +69,7 @@ async def test_both_members_may_be_left_out_and_the_root_knows_the_task(
         ("/agents/writer/tasks/{id}:fork", {"message": {**message("x"), "contextId": "other"}}, 400, "conversation"),
         ("/agents/writer/tasks/{id}:fork", {"message": {**message("x"), "taskId": "other"}}, 400, "another task"),
         ("/agents/writer/tasks/{id}:fork", {"message": {**message("x"), "parts": []}}, 400, "at least one part"),
+        ("/agents/writer/tasks/{id}:fork", {"message": TABLE}, 400, "does not read text/csv"),
         ("/agents/echo/tasks/{id}:fork", {}, 404, "not found"),
         ("/agents/writer/tasks/nothing:fork", {}, 404, "not found"),
         ("/agents/writer/v1/tasks/{id}:fork", {}, 404, "0.3"),

@@ -15,9 +15,12 @@ from google.protobuf import json_format
 from google.rpc import error_details_pb2, status_pb2
 
 from parley.conformance import conformance
+from parley.ids import new_id
 from parley.testing.servers import Server, serving
 
 from .conftest import AGENTS
+
+Metadata = tuple[tuple[str, str], ...]
 
 
 class Stubs:
@@ -169,6 +172,60 @@ async def test_a_send_is_repeatable_by_its_key(stubs: Stubs) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await stubs.new.SendMessage(ask("other"), metadata=key)
     assert reason(refused.value)[0] == "ABORTED"
+
+
+async def test_a_stream_begins_after_the_event_that_the_metadata_names(stubs: Stubs) -> None:
+    task = (await stubs.new.SendMessage(ask("hello"))).task.id
+
+    async def after(cursor: str) -> list[str]:
+        request = new.SubscribeToTaskRequest(tenant="echo", id=task)
+        frames = stubs.new.SubscribeToTask(request, metadata=(("last-event-id", cursor),))
+        return [frame.WhichOneof("payload") async for frame in frames]
+
+    whole = await after("0")
+    assert whole[-2:] == ["artifact_update", "status_update"]
+    assert await after("4") == ["status_update"]
+
+
+@pytest.fixture
+async def strangers(tmp_path: Path) -> AsyncIterator[tuple[Stubs, Metadata, Metadata]]:
+    """Two callers of a server that asks who they are."""
+    async with serving(tmp_path / "data", AGENTS) as server, httpx2.AsyncClient(base_url=server.url) as http:
+        made = [await http.post("/admin/keys", json={"name": name}) for name in ("ann", "bob")]
+    ann, bob = ((("authorization", f"Bearer {one.json()['token']}"),) for one in made)
+    async with serving(tmp_path / "data", AGENTS, auth="required", grpc_port=0) as server:
+        found = Stubs(server, await address_of(server))
+        yield found, ann, bob
+        await found.channel.close()
+
+
+ABOUT_A_TASK = {
+    "GetTask": lambda task: new.GetTaskRequest(tenant="writer", id=task),
+    "CancelTask": lambda task: new.CancelTaskRequest(tenant="writer", id=task),
+    "SubscribeToTask": lambda task: new.SubscribeToTaskRequest(tenant="writer", id=task),
+    "ListTaskPushNotificationConfigs": lambda task: new.ListTaskPushNotificationConfigsRequest(
+        tenant="writer", task_id=task
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ABOUT_A_TASK)
+async def test_another_callers_task_answers_as_an_unknown_one(
+    strangers: tuple[Stubs, Metadata, Metadata], method: str
+) -> None:
+    stubs, ann, bob = strangers
+    task = (await stubs.new.SendMessage(ask("begin", "writer"), metadata=ann)).task
+
+    async def refused(id_: str) -> tuple[Any, ...]:
+        call = getattr(stubs.new, method)(ABOUT_A_TASK[method](id_), metadata=bob)
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await (call.read() if method == "SubscribeToTask" else call)
+        return error.value.code(), error.value.details(), error.value.trailing_metadata(), reason(error.value)
+
+    theirs = await refused(task.id)
+    assert theirs == await refused(new_id())
+    assert theirs[-1] == ("NOT_FOUND", "TASK_NOT_FOUND")
+    assert await stubs.new.GetTask(new.GetTaskRequest(tenant="writer", id=task.id), metadata=ann) == task
 
 
 async def test_data_and_bytes_pass_through(stubs: Stubs) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from parley.engine.hooks import public_form
 from parley.errors import ConfigurationError, OutboundRefused
-from parley.security.netguard import LOOPBACK, Guard, Outbound, is_public, own_places
+from parley.security.netguard import LOOPBACK, Guard, Outbound, is_metadata, is_public, own_places
 
 PUBLIC = ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "64:ff9b::808:808"]
 NOT_PUBLIC = [
@@ -40,6 +40,25 @@ def test_public_addresses_may_be_called(text: str) -> None:
 @pytest.mark.parametrize("text", NOT_PUBLIC)
 def test_addresses_that_only_we_can_reach_are_refused(text: str) -> None:
     assert not is_public(ip_address(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("169.254.169.254", "metadata_endpoint"),
+        ("64:ff9b::a9fe:a9fe", "metadata_endpoint"),
+        ("fd00:ec2::254", "metadata_endpoint"),
+        ("100.100.100.200", "metadata_endpoint"),
+        ("10.0.0.1", "private_address"),
+        ("169.254.1.1", "private_address"),
+        ("user:pass@example.org", "invalid_url"),
+    ],
+)
+def test_a_refusal_says_why(text: str, why: str) -> None:
+    with pytest.raises(OutboundRefused) as found:
+        Guard().check_url(f"http://{f'[{text}]' if text.count(':') > 1 else text}/")
+    assert found.value.details["why"] == why
+    assert why == "invalid_url" or is_metadata(ip_address(text)) == (why == "metadata_endpoint")
 
 
 @given(st.ip_addresses())

@@ -1,5 +1,7 @@
 """Every store passes the same contract; what only one of them has follows it."""
 
+import asyncio
+import random
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from parley.engine.audit import verify_run
+from parley.engine.ports import LogStore
 from parley.errors import BrokenChain, ConfigurationError, NotFound, StoreUnavailable
 from parley.stores.blobs import open_blobs
 from parley.stores.memory import MemoryStore
@@ -37,6 +40,34 @@ class TestPostgresStore(StoreContract):
         store = PostgresStore(await open_pool(database))
         yield store
         await store.close()
+
+
+async def test_of_rivals_for_a_nonce_on_two_replicas_exactly_one_wins(database: str) -> None:
+    stores = [PostgresStore(await open_pool(database)) for _ in range(2)]
+    dice = random.Random(7)
+    nonces = [f"nonce-{number}" for number in range(100)] * 4
+    dice.shuffle(nonces)
+    results = await asyncio.gather(*(store.claim(nonce, 1000) for nonce in nonces for store in stores))
+    assert sum(results) == 100
+    assert not any(await asyncio.gather(*(stores[0].claim(nonce, 1000) for nonce in nonces)))
+    for store in stores:
+        await store.close()
+
+
+async def test_claims_handed_in_before_close_are_decided(store: LogStore) -> None:
+    claims = [asyncio.ensure_future(store.claim(f"nonce-{number}", 1000)) for number in range(50)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert await asyncio.gather(*claims) == [True] * 50
+
+
+async def test_a_nonce_is_still_known_after_a_restart(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    assert await store.claim("nonce", 1000)
+    await store.close()
+    again = SqliteStore(tmp_path)
+    assert not await again.claim("nonce", 1000)
+    await again.close()
 
 
 async def test_a_log_outlives_the_store_that_wrote_it(tmp_path: Path) -> None:

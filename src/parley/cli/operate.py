@@ -106,4 +106,6 @@ async def _only(run: str) -> AsyncIterator[RunId]:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in cast(dict[str, object], value).items()}
     return str(value) if isinstance(value, Path | SecretStr) else value

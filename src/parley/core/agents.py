@@ -1,11 +1,13 @@
 """An agent as the exchange knows it: an identity that can be asked to work."""
 
 import re
+from fnmatch import fnmatchcase
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
-from parley.errors import Invalid
+from parley.core.artifacts import Part, Parts
+from parley.errors import ContentNotSupported, Invalid
 
 SLUG = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?")
 
@@ -96,6 +98,31 @@ def check_agent(agent: Agent) -> None:
         if value is not None and not least <= value <= MOST:
             allowed = "positive" if least else "zero or more"
             raise Invalid(f"Agent {agent.slug}: limit {name} must be {allowed}, and at most {MOST:,}.", field=name)
+
+
+def check_content(agent: Agent, parts: Parts) -> None:
+    """Only what a part says of itself counts; bytes without a type are taken as they are."""
+    for part in parts:
+        kind = _media_of(part)
+        if kind and not _reads(agent, kind):
+            raise ContentNotSupported(f"This agent does not read {kind}; it reads {', '.join(agent.input_modes)}.")
+
+
+def _media_of(part: Part) -> str:
+    """The media type without its parameters; empty when nothing is known of it."""
+    media = part.media_type
+    if media is None:
+        media = "text/plain" if part.text is not None else "application/json" if part.data is not UNSET else ""
+    return media.partition(";")[0].strip().lower()
+
+
+def _reads(agent: Agent, kind: str) -> bool:
+    return kind in agent.input_modes or any(fnmatchcase(kind, _pattern(mode)) for mode in agent.input_modes)
+
+
+def _pattern(mode: str) -> str:
+    """`text` and `*` are what older cards say for `text/*` and `*/*`."""
+    return mode.lower() if "/" in mode or mode == "*" else f"{mode.lower()}/*"
 
 
 def plain_name(slug: str) -> str:

@@ -20,6 +20,8 @@ from parley.telemetry.trace import Trace
 RESPONSE = "response"
 """The name of the artifact that the text of a turn grows."""
 
+ToolStatus = Literal["succeeded", "failed", "timed_out", "canceled", "blocked"]
+
 
 class _Event(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type"):
     pass
@@ -92,6 +94,25 @@ class ChildStarted(_Event, tag="child", frozen=True):
 
     child: RunId
     agent: str
+
+
+class ToolCalled(_Event, tag="tool_call", frozen=True):
+    """A tool is about to be used on this run's behalf; `input` holds no secrets."""
+
+    call: str
+    tool: str
+    input: Raw
+
+
+class ToolReturned(_Event, tag="tool_result", frozen=True):
+    """What came of it. `code` and `reason` say why it is not `succeeded`."""
+
+    call: str
+    tool: str
+    status: ToolStatus
+    output: Raw | UnsetType = UNSET
+    code: str = ""
+    reason: str = ""
 
 
 class TurnEnded(_Event, tag="turn_ended", frozen=True):
@@ -175,6 +196,8 @@ Payload = (
     | ArtifactAdded
     | Noted
     | ChildStarted
+    | ToolCalled
+    | ToolReturned
     | TurnEnded
     | InputRequired
     | AuthRequired
@@ -186,9 +209,9 @@ Payload = (
     | Ending
 )
 EventType = Literal[
-    "submitted", "input", "started", "progress", "artifact", "noted", "child", "turn_ended", "input_required",
-    "auth_required", "cancel_requested", "closing", "rescued", "omitted", "forked", "completed", "replied", "failed",
-    "canceled", "rejected",
+    "submitted", "input", "started", "progress", "artifact", "noted", "child", "tool_call", "tool_result",
+    "turn_ended", "input_required", "auth_required", "cancel_requested", "closing", "rescued", "omitted", "forked",
+    "completed", "replied", "failed", "canceled", "rejected",
 ]  # fmt: skip
 EVENT_TYPES: tuple[str, ...] = get_args(EventType)
 ENDINGS = frozenset({"completed", "replied", "failed", "canceled", "rejected"})

@@ -5,9 +5,11 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from parley.core.artifacts import Part, Parts, text_part
 from parley.core.conversations import Message
+from parley.core.sanitising import sanitised
 
 Effect = Literal["input", "cancel", "finish", "fail"]
 
@@ -50,11 +52,12 @@ class Frame(Struct, frozen=True):
 
 
 def message_of(frame: Frame) -> Message:
-    """What the agent reads: the frame's words, or its whole payload when it has none."""
+    """What the agent reads: the frame's words, or its whole payload when it has none. Secrets do not reach the log;
+    addresses do, for an agent may have to use them."""
     about: dict[str, object] = {"type": frame.type}
     if frame.occurred_at is not None:
         about["occurred_at"] = frame.occurred_at
-    words, rest = _words(frame)
+    words, rest = _words(replace(frame, payload=sanitised(frame.payload, personal=False)))
     if rest:
         about["payload"] = rest
     return Message(frame.id, words, Raw(msgspec.json.encode({FRAME: about})))

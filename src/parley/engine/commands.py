@@ -8,9 +8,10 @@ from functools import partial
 from msgspec import Struct
 
 from parley.clock import Clock, now_ms
+from parley.core.commands import Command, Fork, Start, decide
 from parley.core.events import GENESIS, Event, sealed
-from parley.core.runs import Command, Fork, Run, Start, decide, evolve
-from parley.engine.ports import Append, Key, Store
+from parley.core.runs import Run, evolve
+from parley.engine.ports import Append, Key, Store, StoredKey
 from parley.errors import Conflict, KeyReused, KeyTaken, ParleyError, PayloadTooLarge, RunNotFound, VersionConflict
 from parley.ids import RunId
 from parley.telemetry import tell
@@ -51,7 +52,7 @@ class _Entry(Struct, gc=False):
 class _Box:
     """The mailbox of one run, with its state as last committed."""
 
-    __slots__ = ("busy", "hash", "id", "loaded", "run", "waiting")
+    __slots__ = ("busy", "hash", "id", "loaded", "rivals", "run", "waiting")
 
     def __init__(self, run_id: RunId, *, fresh: bool) -> None:
         self.id = run_id
@@ -60,6 +61,8 @@ class _Box:
         self.loaded = fresh
         self.busy = False
         self.waiting: list[_Entry] = []
+        self.rivals: list[_Entry] = []
+        """Those with the key of one that is under way: they wait to see what becomes of it."""
 
 
 class Commands:
@@ -133,7 +136,7 @@ class Commands:
     async def replayed(self, key: Key) -> Outcome | None:
         """What the key led to before, if it was used."""
         stored = await self._store.find_key(key.scope, key.name)
-        if stored is None or stored.at < self._clock() - KEY_LIFE_MS:
+        if stored is None or not self._holds(key, stored):
             return None
         if stored.digest != key.digest:
             raise KeyReused("This idempotency key was used with another payload.")
@@ -168,6 +171,10 @@ class Commands:
 
     def _advance(self, box: _Box) -> None:
         """Take everything that waits and decide it, or rest."""
+        if box.rivals:
+            entries, box.rivals = box.rivals, []
+            self._spawn(self._retry(box, entries, KeyTaken("The idempotency key was used in the meantime.")))
+            return
         if box.waiting:
             entries, box.waiting = box.waiting, []
             self._take(box, entries)
@@ -196,22 +203,34 @@ class Commands:
             return self._advance(box)
         box.run, box.hash = (head.run, head.hash) if head else (None, GENESIS)
         box.loaded = True
-        return self._decide(box, entries)
+        return self._decide(box, entries, fresh=True)
 
-    def _decide(self, box: _Box, entries: list[_Entry]) -> None:
+    def _decide(self, box: _Box, entries: list[_Entry], *, fresh: bool = False) -> None:
         run, hash_ = box.run, box.hash
         events: list[Event] = []
         decided: list[_Entry] = []
+        refused: list[tuple[_Entry, Exception]] = []
+        idle = False
+        if len(entries) > 1:
+            entries, rivals = _distinct(entries)
+            box.rivals += rivals
         for entry in entries:
             try:
                 after, hash_after, added = self._apply(box.id, run, hash_, entry)
             except Exception as error:  # noqa: BLE001 - a defect in a rule must reach its caller, not stall the box
-                entry.fail(error)
+                refused.append((entry, error))
                 continue
             entry.outcome = Outcome(after, added)
             run, hash_ = after, hash_after
             events += added
             decided.append(entry)
+            idle = idle or not added
+        if self._shared and not fresh and (refused or idle):
+            # Another replica may have written since. An append would find out; what appends nothing has to look.
+            box.loaded = False
+            return self._take(box, entries)
+        for entry, error in refused:
+            entry.fail(error)
         if run is None or not events:
             for entry in decided:
                 entry.succeed()
@@ -283,4 +302,20 @@ class Commands:
         except ParleyError:
             # Then its append will say what is wrong.
             return False
-        return stored is not None and stored.at >= self._clock() - KEY_LIFE_MS
+        return stored is not None and self._holds(key, stored)
+
+    def _holds(self, key: Key, stored: StoredKey) -> bool:
+        return key.lasting or stored.at >= self._clock() - KEY_LIFE_MS
+
+
+def _distinct(entries: list[_Entry]) -> tuple[list[_Entry], list[_Entry]]:
+    """An append holds a key once: the first entry of each key, and the others."""
+    first: list[_Entry] = []
+    others: list[_Entry] = []
+    seen: set[tuple[str, str]] = set()
+    for entry in entries:
+        place = (entry.key.scope, entry.key.name) if entry.key is not None else None
+        (others if place in seen else first).append(entry)
+        if place is not None:
+            seen.add(place)
+    return first, others

@@ -7,10 +7,11 @@ from contextlib import aclosing
 from functools import partial
 
 from parley.core.agents import Agent
+from parley.core.commands import Begin, Emit, Recover, Report
 from parley.core.conversations import hops_of
 from parley.core.dialogue import Round
 from parley.core.events import Canceled, Completed, Event, Failed, Rejected
-from parley.core.runs import Begin, Emit, Recover, Report, Run, State
+from parley.core.runs import Run, State
 from parley.core.turns import Final, Scribe
 from parley.core.views import View
 from parley.engine.attachments import Attachments
@@ -86,16 +87,17 @@ class Execution:
 
     def unregister(self, slug: str) -> None:
         """Begin no turn of this agent; what waits for it waits until it is registered again."""
-        del self._drivers[slug]
+        self._drivers.pop(slug, None)
 
     @property
     def drivers(self) -> Mapping[str, Driver]:
         return self._drivers
 
     async def admit(self, agent: Agent) -> Begin | Rejected | None:
-        """How a new input is taken: worked on at once; or queued (None), when its agent has a limit; or not at all."""
+        """How a new input is taken: worked on at once; or queued (None), when its agent has a limit or works elsewhere;
+        or not at all."""
         limits = agent.limits
-        if limits.max_concurrent is None:
+        if limits.max_concurrent is None and agent.slug in self._drivers:
             return None if self._closing else Begin(self._cluster.replica)
         if limits.max_queued is not None:
             # The one at the head of the queue may be about to begin: it does not count as waiting.

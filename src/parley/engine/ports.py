@@ -7,8 +7,11 @@ from msgspec import Struct
 
 from parley.core.agents import Agent
 from parley.core.artifacts import Parts
+from parley.core.canonical import Fields
 from parley.core.events import GENESIS, Event
+from parley.core.policy import ReasonCode
 from parley.core.runs import Run, State
+from parley.core.tools import Manifest, Pack
 from parley.core.turns import Output
 from parley.errors import ParleyError
 from parley.ids import RunId
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
 
 LASTING = "run:"
-"""The scope of a key that lasts as long as the log of the run that it names."""
+"""Keys of a scope that begins so, and goes on with a run's id, are kept as long as that run's log."""
 
 
 class Key(Struct, frozen=True):
@@ -30,6 +33,7 @@ class Key(Struct, frozen=True):
 
     @property
     def lasting(self) -> bool:
+        """Whether it never expires."""
         return self.scope.startswith(LASTING)
 
 
@@ -61,7 +65,7 @@ class Append(Struct):
     events: list[Event]
     keys: list[Key]
     keys_expired_before: int = 0
-    """A stored key older than this (ms) counts as gone."""
+    """A stored key older than this (ms) counts as gone, unless it is lasting."""
 
     @property
     def hash(self) -> bytes:
@@ -133,15 +137,28 @@ class Archive(Protocol):
         ...
 
     async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
-        """Forget the events up to and including `floor`; the chain stays verifiable from there."""
+        """Forget the events up to and including `floor`, and the run's lasting keys that led to them; the chain stays
+        verifiable from there."""
         ...
 
     async def forget_keys(self, before: int) -> int:
-        """Forget idempotency keys older than a time (ms); how many."""
+        """Forget idempotency keys older than a time (ms), but no lasting ones; how many."""
         ...
 
 
-class LogStore(Store, Archive, Protocol):
+class Nonces(Protocol):
+    """What may be used once, on whichever replica."""
+
+    async def claim(self, nonce: str, until: int) -> bool:
+        """Remember it until a time (ms) at least; False if it is known already. Of rivals exactly one is told True."""
+        ...
+
+    async def forget_nonces(self, before: int) -> int:
+        """Forget those whose time was before this one (ms); how many."""
+        ...
+
+
+class LogStore(Store, Archive, Nonces, Protocol):
     """What an adapter for logs implements: all of it."""
 
 
@@ -308,6 +325,35 @@ class Llm(Protocol):
         ...
 
 
+class ToolResult(Struct, frozen=True):
+    """What a provider said to one call, or why it said nothing. `data` and `message` are still as they came."""
+
+    state: Literal["succeeded", "failed"]
+    data: Fields = {}
+    code: ReasonCode | None = None
+    """Why it failed, where a code says more than that."""
+    message: str = ""
+    effect: Literal["done", "none", "unknown"] = "done"
+    """Whether what was asked for has happened."""
+    well: bool = True
+    """Whether the provider works; that it refused something is no sign of the contrary."""
+
+
+class ToolPack(Protocol):
+    """Tools of one kind, and whoever provides them."""
+
+    @property
+    def rules(self) -> Pack: ...
+
+    def host(self, manifest: Manifest) -> str:
+        """Who would be called: their failures are counted together."""
+        ...
+
+    async def call(self, operation: str, request: Fields, manifest: Manifest) -> ToolResult:
+        """Carry out a request in which nothing is wrong. To cancel it is to break it off."""
+        ...
+
+
 class Driver(Protocol):
     """How an agent does its work. `run` yields what happens during one turn."""
 
@@ -324,3 +370,12 @@ class Forsaken(Protocol):
     async def forsake(self, run: Run) -> None:
         """The run, of which something was noted, was canceled or has failed. Best effort, within a few seconds."""
         ...
+
+
+@runtime_checkable
+class Distant(Protocol):
+    """A driver whose turns are done elsewhere, by somebody who comes for them (`engine.elsewhere`): nothing of it runs
+    in a replica, and `run` is never called."""
+
+    @property
+    def distant(self) -> Literal[True]: ...

@@ -5,18 +5,19 @@ from collections.abc import Awaitable, Callable
 from parley.clock import Clock, now_ms
 from parley.core.views import View
 from parley.engine.commands import KEY_LIFE_MS
-from parley.engine.ports import Archive, Readable
+from parley.engine.ports import LogStore
 from parley.engine.streams import read_all
 from parley.ids import RunId
 from parley.telemetry import tell
 
 BATCH = 200
+NONCE_GRACE_MS = 60_000
+"""How far the clocks of two replicas may differ: what has expired for one of them may be believed by another."""
 
 
 class Retention:
-    def __init__(self, store: Readable, archive: Archive, keep_ms: int | None, clock: Clock = now_ms) -> None:
+    def __init__(self, store: LogStore, keep_ms: int | None, clock: Clock = now_ms) -> None:
         self._store = store
-        self._archive = archive
         self._keep_ms = keep_ms
         self._clock = clock
         self.forget_too: Callable[[RunId], Awaitable[None]] | None = None
@@ -24,10 +25,11 @@ class Retention:
 
     async def tick(self) -> None:
         """One round: at most a batch, so that a long past is forgotten bit by bit."""
-        await self._archive.forget_keys(self._clock() - KEY_LIFE_MS)
+        await self._store.forget_keys(self._clock() - KEY_LIFE_MS)
+        await self._store.forget_nonces(self._clock() - NONCE_GRACE_MS)
         if self._keep_ms is None:
             return
-        runs = await self._archive.expired(self._clock() - self._keep_ms, BATCH)
+        runs = await self._store.expired(self._clock() - self._keep_ms, BATCH)
         for run in runs:
             head = await self._store.head(run.id)
             if head is None:
@@ -36,6 +38,6 @@ class Retention:
                 await self.forget_too(run.id)
             view = View.restored(head.snapshot) if head.snapshot else View()
             view.feed(await read_all(self._store, run.id, head.floor))
-            await self._archive.trim(run.id, head.run.version, view.snapshot())
+            await self._store.trim(run.id, head.run.version, view.snapshot())
         if runs:
             tell("retention.trimmed", runs=len(runs))

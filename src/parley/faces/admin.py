@@ -17,6 +17,7 @@ from parley.core.agents import Agent
 from parley.core.artifacts import text_of
 from parley.core.runs import State
 from parley.core.views import View
+from parley.engine.deliveries import Deliveries, Kept
 from parley.engine.exchange import Exchange
 from parley.engine.hooks import Entry, Hooks
 from parley.engine.ports import Listing
@@ -59,11 +60,14 @@ class RunQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
 
 
 class Admin:
-    def __init__(self, exchange: Exchange, keys: ApiKeys, signing: SigningKeys, hooks: Hooks) -> None:
+    def __init__(
+        self, exchange: Exchange, keys: ApiKeys, signing: SigningKeys, hooks: Hooks, deliveries: Deliveries
+    ) -> None:
         self._exchange = exchange
         self._keys = keys
         self._signing = signing
         self._hooks = hooks
+        self._deliveries = deliveries
 
     def routes(self) -> list[Route]:
         return [
@@ -75,6 +79,7 @@ class Admin:
             _route("GET", "/admin/agents", self.agents, "admin"),
             _route("GET", "/admin/push", self.push, "admin"),
             _route("POST", "/admin/push/{task}/{id:path}/redrive", self.redrive, "admin"),
+            _route("GET", "/admin/deliveries", self.deliveries, "admin"),
             _route("GET", "/admin/runs", self.runs, "admin"),
             Route("/.well-known/jwks.json", Endpoint(self.jwks), methods=["GET"]),
         ]
@@ -117,6 +122,11 @@ class Admin:
         place = scope["path_params"]
         return 200, push_view(await self._hooks.redrive(place["task"], place["id"]))
 
+    async def deliveries(self, scope: Scope, receive: Receive) -> Reply:
+        """What providers told about what was sent, in the order of their ids; `after=ID` to go on."""
+        kept = await self._deliveries.page(QueryParams(scope["query_string"]).get("after", ""))
+        return 200, {"deliveries": [delivery_view(one) for one in kept]}
+
     async def runs(self, scope: Scope, receive: Receive) -> Reply:
         """Everybody's runs, latest status first, by pages."""
         query = _query(scope)
@@ -155,6 +165,14 @@ def push_view(entry: Entry) -> dict[str, object]:
         "state": entry.state, "delivered": entry.kept.cursor, "attempts": entry.kept.attempts,
         "reason": entry.kept.reason, "since": iso(entry.record.at),
         "nextAt": iso(due) if due is not None and entry.kept.attempts else None,
+    }  # fmt: skip
+
+
+def delivery_view(kept: Kept) -> dict[str, object]:
+    delivery = kept.delivery
+    return {
+        "eventId": delivery.id, "provider": delivery.provider, "deliveryState": delivery.state,
+        "about": delivery.about, "payload": delivery.payload, "receivedAt": iso(kept.at),
     }  # fmt: skip
 
 

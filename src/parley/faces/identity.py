@@ -1,17 +1,35 @@
 """Who asks: decided once per request, before any face sees it. Faces find the answer in `scope["principal"]`."""
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from parley.core.access import Principal, demand
 from parley.core.access import Scope as Right
 from parley.errors import ParleyError, Unauthenticated
-from parley.faces.http import Headers, answer, headers_of
+from parley.faces.http import MAX_BODY, Headers, answer, headers_of, read_body
 from parley.faces.local import is_local
 from parley.faces.refusals import refuse
 from parley.security.credentials import Gate
+from parley.security.signatures import (
+    BODY_SHA256,
+    GUEST,
+    KEY_ID,
+    SIGNATURE,
+    USER,
+    Carried,
+    Claims,
+    Signatures,
+    guest_scope_of,
+    mismatch,
+    principal_of,
+    user_id_of,
+)
 from parley.telemetry import tell
 
+RUNTIME = "/internal/v1"
+"""Where every request is signed, and bound to more than its headers: that face checks for itself."""
 _OPEN = frozenset({"/healthz", "/readyz"})
+_PAIRED = ("/agent-runtimes/", "/agent-accounts/", "/task-runs/")
+"""Where paired runtimes call: they have tokens of their own, which their face asks for."""
 _FOREIGN = {"code": "foreign_origin", "message": "This server answers only requests from its own machine."}
 
 Seen = dict[bytes, bytes]
@@ -20,9 +38,18 @@ Seen = dict[bytes, bytes]
 class Identified:
     """Lets a request pass with its principal, or refuses it."""
 
-    def __init__(self, app: ASGIApp, gate: Gate, origins: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        gate: Gate,
+        origins: frozenset[str] = frozenset(),
+        signatures: Signatures | None = None,
+        max_body: int = MAX_BODY,
+    ) -> None:
         self._app = app
         self._gate = gate
+        self._signatures = signatures
+        self._max_body = max_body
         self._local = gate.auth == "local"
         self._origins = origins
 
@@ -32,8 +59,14 @@ class Identified:
         seen = headers_of(scope)
         if self._local and not is_local(seen.get(b"host", b""), seen.get(b"origin"), self._origins):
             return await answer(send, 403, {"error": _FOREIGN})
+        if _is_runtime(scope["path"]) or scope["path"].startswith(_PAIRED):
+            scope["principal"] = None
+            return await self._app(scope, receive, send)
         try:
-            principal = await self._gate.principal(_text(seen, b"authorization"), _text(seen, b"x-api-key"))
+            if self._signatures is not None and SIGNATURE in seen:
+                principal, receive = await self._signed(self._signatures, seen, receive)
+            else:
+                principal = await self._gate.principal(_text(seen, b"authorization"), _text(seen, b"x-api-key"))
             if principal is None and not _is_open(scope, seen):
                 raise Unauthenticated("This server needs credentials: Authorization: Bearer, or X-API-Key.")
         except ParleyError as error:
@@ -41,6 +74,43 @@ class Identified:
             return await refuse(send, error, _challenge(error, seen))
         scope["principal"] = principal
         return await self._app(scope, receive, send)
+
+    async def _signed(self, signatures: Signatures, seen: Seen, receive: Receive) -> tuple[Principal, Receive]:
+        """On whose behalf a signed request is made, and its body, which is read here if its digest was sent."""
+        claims = signatures.check(_text(seen, SIGNATURE), _text(seen, KEY_ID))
+        if (digest := _text(seen, BODY_SHA256)) is not None:
+            body = await read_body(receive, self._max_body)
+            signatures.check_body(digest, body)
+            receive = _read_again(body, receive)
+        principal = _bound(signatures, claims, _text(seen, USER), _text(seen, GUEST))
+        await signatures.burn(claims)
+        return principal, receive
+
+
+def _bound(signatures: Signatures, claims: Claims, user: str | None, guest: str | None) -> Principal:
+    """A token for one run or thread is for the runtime's face alone: nobody here could hold its bearer to it."""
+    if claims.run_id is not None:
+        raise mismatch("run_id")
+    if claims.thread_id is not None:
+        raise mismatch("thread_id")
+    signatures.bind(claims, Carried(user_id=user_id_of(user), guest_scope=guest_scope_of(guest)))
+    principal = principal_of(user, guest)
+    if principal is None:
+        raise Unauthenticated("missing or invalid principal headers")
+    return principal
+
+
+def _read_again(body: bytes, receive: Receive) -> Receive:
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> Message:
+        return first.pop() if first else await receive()
+
+    return replayed
+
+
+def _is_runtime(path: str) -> bool:
+    return path.startswith(RUNTIME) and path[len(RUNTIME) :][:1] in ("", "/")
 
 
 def demanded(scope: Scope, right: Right | None = None) -> Principal:

@@ -7,12 +7,12 @@ any signature. So there are two readings of a card: all of it, and the part that
 from collections.abc import Mapping
 from typing import Any, Literal, cast
 
-import rfc8785
 from joserfc import jws
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet, KeySetSerialization
 from msgspec import Struct
 
+from parley.core.canonical import canonical_json
 from parley.errors import Invalid
 
 Card = dict[str, Any]
@@ -156,10 +156,7 @@ def _members(value: dict[str, object], shape: Mapping[str, _Shape], *, strict: b
 def _bytes(card: object) -> bytes:
     assert isinstance(card, dict)
     unsigned = {name: value for name, value in cast(Card, card).items() if name != "signatures"}
-    try:
-        return rfc8785.dumps(cast(Any, _said(unsigned) or {}))
-    except rfc8785.CanonicalizationError as error:
-        raise Invalid(f"The card has no canonical form: {error}") from None
+    return canonical_json(_said(unsigned) or {}, "card")
 
 
 def _said(value: object, depth: int = 1) -> object:

@@ -42,6 +42,14 @@ _NEVER: tuple[Network, ...] = (
     ip_network("2001::/32"),  # Teredo: the same
     ip_network("3fff::/20"),  # documentation, unknown to older Pythons
 )
+_METADATA: tuple[Network, ...] = (
+    ip_network("169.254.169.254"),  # nearly everybody's
+    ip_network("169.254.170.2"),  # Amazon's, for containers
+    ip_network("168.63.129.16"),
+    ip_network("192.0.0.192"),
+    ip_network("100.100.100.200"),  # Alibaba's
+    ip_network("fd00:ec2::254"),
+)
 _REDIRECTS = (301, 302, 303, 307, 308)
 _KEPT_ELSEWHERE = frozenset(("accept", "accept-encoding", "content-type", "user-agent"))
 
@@ -58,6 +66,22 @@ def is_public(address: Address) -> bool:
         and not (address.is_multicast or address.is_reserved or address.is_unspecified)
         and not any(address in network for network in _NEVER if network.version == address.version)
     )
+
+
+def is_metadata(address: Address) -> bool:
+    """Whether a cloud tells its machines their secrets there."""
+    if isinstance(address, IPv6Address) and address in _NAT64:
+        return is_metadata(IPv4Address(address.packed[-4:]))
+    return any(_unscoped(address) in network for network in _METADATA if network.version == address.version)
+
+
+class NotResolved(httpcore2.ConnectError):
+    """A name without an address."""
+
+
+def not_resolved(error: BaseException) -> bool:
+    """Whether a request failed because its name has no address; httpx2 hides it."""
+    return isinstance(error, NotResolved) or (error.__cause__ is not None and not_resolved(error.__cause__))
 
 
 class _Rule(Struct, frozen=True):
@@ -82,14 +106,14 @@ class Guard:
         try:
             parsed = httpx2.URL(url)
         except (httpx2.InvalidURL, ValueError):
-            raise OutboundRefused("The url cannot be read.", field="url") from None
+            raise _unreadable("The url cannot be read.") from None
         if parsed.scheme not in ("http", "https") or not parsed.host or not 0 < _port(parsed) < 65536:
-            raise OutboundRefused("Only http and https addresses are called.", field="url")
+            raise _unreadable("Only http and https addresses are called.")
         if parsed.userinfo:
-            raise OutboundRefused("Credentials do not belong in a url.", field="url")
+            raise _unreadable("Credentials do not belong in a url.")
         literal = _literal(parsed.host)
         if literal is not None and not self.permits(parsed.host, _port(parsed), literal):
-            raise _refused(parsed.host)
+            raise _refused(parsed.host, [literal])
 
 
 class _Backend(httpcore2.AsyncNetworkBackend):
@@ -108,7 +132,7 @@ class _Backend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        last: httpcore2.ConnectError | httpcore2.ConnectTimeout = httpcore2.ConnectError("The name has no address.")
+        last: httpcore2.ConnectError | httpcore2.ConnectTimeout = NotResolved("The name has no address.")
         for address in await self._checked(host, port):
             try:
                 return await self._network.connect_tcp(str(address), port, timeout, local_address, socket_options)
@@ -119,7 +143,7 @@ class _Backend(httpcore2.AsyncNetworkBackend):
     async def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None
     ) -> httpcore2.AsyncNetworkStream:
-        raise _refused(path)
+        raise _refused(path, [])
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -128,10 +152,10 @@ class _Backend(httpcore2.AsyncNetworkBackend):
         try:
             found = [ip_address(text) for text in await self._resolve(host, port)]
         except (OSError, UnicodeError) as error:
-            raise httpcore2.ConnectError(f"The name cannot be resolved ({type(error).__name__}).") from error
+            raise NotResolved(f"The name cannot be resolved ({type(error).__name__}).") from error
         permitted = [address for address in found if self._guard.permits(host, port, address)]
         if found and not permitted:
-            raise _refused(host)
+            raise _refused(host, found)
         return permitted
 
 
@@ -302,10 +326,15 @@ def _port(url: httpx2.URL) -> int:
     return url.port or (443 if url.scheme == "https" else 80)
 
 
-def _refused(host: str) -> OutboundRefused:
+def _refused(host: str, found: Iterable[Address]) -> OutboundRefused:
+    why = "metadata_endpoint" if any(is_metadata(address) for address in found) else "private_address"
     return OutboundRefused(
-        f"{host} is not a public address. An operator can allow it: see the setting allow_hosts.", field="url"
+        f"{host} is not a public address. An operator can allow it: see the setting allow_hosts.", field="url", why=why
     )
+
+
+def _unreadable(message: str) -> OutboundRefused:
+    return OutboundRefused(message, field="url", why="invalid_url")
 
 
 async def _resolved(host: str, port: int) -> list[str]:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from parley.core.events import Event
 from parley.core.runs import Run, State
-from parley.engine.ports import Append, Done, Head, Listing, StoredKey
+from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 
@@ -17,6 +17,7 @@ class MemoryStore:
         self._heads: dict[RunId, Head] = {}
         self._events: dict[RunId, list[Event]] = {}
         self._keys: dict[tuple[str, str], StoredKey] = {}
+        self._nonces: dict[str, int] = {}
         self._closed = False
 
     def append(self, append: Append, done: Done) -> None:
@@ -35,7 +36,7 @@ class MemoryStore:
             raise VersionConflict("The run has changed since it was read.")
         for key in append.keys:
             stored = self._keys.get((key.scope, key.name))
-            if stored is not None and stored.at >= append.keys_expired_before:
+            if stored is not None and (key.lasting or stored.at >= append.keys_expired_before):
                 raise KeyTaken("The idempotency key was used before.")
         for key in append.keys:
             self._keys[key.scope, key.name] = StoredKey(run.id, run.version, key.digest, run.updated_at)
@@ -74,9 +75,26 @@ class MemoryStore:
         return [head.run for head in heads if head.run.ended and head.run.updated_at < before][:limit]
 
     async def forget_keys(self, before: int) -> int:
-        gone = [key for key, stored in self._keys.items() if stored.at < before]
-        for key in gone:
-            del self._keys[key]
+        gone = [(scope, name) for (scope, name), stored in self._keys.items() if stored.at < before]
+        return self._drop_keys([place for place in gone if not place[0].startswith(LASTING)])
+
+    def _drop_keys(self, gone: list[tuple[str, str]]) -> int:
+        for place in gone:
+            del self._keys[place]
+        return len(gone)
+
+    async def claim(self, nonce: str, until: int) -> bool:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+        if nonce in self._nonces:
+            return False
+        self._nonces[nonce] = until
+        return True
+
+    async def forget_nonces(self, before: int) -> int:
+        gone = [nonce for nonce, until in self._nonces.items() if until < before]
+        for nonce in gone:
+            del self._nonces[nonce]
         return len(gone)
 
     async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
@@ -85,6 +103,8 @@ class MemoryStore:
         if gone:
             self._heads[run] = Head(head.run, head.hash, gone[-1].seq, gone[-1].hash, snapshot)
             self._events[run] = events[len(gone) :]
+            keys = [(place, stored) for place, stored in self._keys.items() if place[0] == LASTING + run]
+            self._drop_keys([place for place, stored in keys if stored.version <= floor])
 
     async def close(self) -> None:
         self._closed = True

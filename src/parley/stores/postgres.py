@@ -10,9 +10,10 @@ import msgspec
 
 from parley.core.events import Event, restored
 from parley.core.runs import Run, State
-from parley.engine.ports import Append, Done, Head, Listing, StoredKey
+from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
+from parley.stores.nonces import PostgresNonces
 from parley.stores.pool import MAX_CONNECTIONS, RIVALRY, Connection, Pool, Row
 from parley.stores.schema import Phase, migrate_postgres
 from parley.telemetry import tell
@@ -64,7 +65,7 @@ WITH given AS (
 ), logged AS ({_LOG.format(*range(15, 21))})
 SELECT run_id FROM written"""
 
-_WRITE_KEYS = """
+_WRITE_KEYS = f"""
 INSERT INTO keys (scope, name, run_id, version, digest, at)
 SELECT row.scope, row.name, row.run_id, row.version, row.digest, row.at
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bytea[], $6::bigint[])
@@ -72,8 +73,9 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bytea[], $6::b
 ORDER BY row.scope, row.name
 ON CONFLICT (scope, name) DO UPDATE
   SET run_id = excluded.run_id, version = excluded.version, digest = excluded.digest, at = excluded.at
-  WHERE keys.at < $7
+  WHERE keys.at < $7 AND substr(keys.scope, 1, 4) <> '{LASTING}'
 RETURNING scope"""
+_FORGET_KEYS = f"DELETE FROM keys WHERE at < $1 AND substr(scope, 1, 4) <> '{LASTING}' RETURNING 1"
 
 _LISTED = (
     "($1::text IS NULL OR principal = $1) AND ($2::text IS NULL OR agent = $2) "
@@ -104,6 +106,7 @@ class PostgresStore:
         self._waiting: list[Waiting] = []
         self._wake = asyncio.Event()
         self._closed = False
+        self._nonces = PostgresNonces(pool)
         self._writer = asyncio.get_running_loop().create_task(self._write())
 
     def append(self, append: Append, done: Done) -> None:
@@ -161,14 +164,21 @@ class PostgresStore:
         return [_decode_run(row[0]) for row in await self._pool.fetch(sql, before, limit)]
 
     async def forget_keys(self, before: int) -> int:
-        return len(await self._pool.fetch("DELETE FROM keys WHERE at < $1 RETURNING 1", before))
+        return len(await self._pool.fetch(_FORGET_KEYS, before))
+
+    async def claim(self, nonce: str, until: int) -> bool:
+        return await self._nonces.claim(nonce, until)
+
+    async def forget_nonces(self, before: int) -> int:
+        return await self._nonces.forget_nonces(before)
 
     async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
         await self._one(
             "WITH gone AS (DELETE FROM events WHERE run_id = $1 AND seq <= $2 RETURNING seq, hash), "
-            "last AS (SELECT seq, hash FROM gone ORDER BY seq DESC LIMIT 1) "
+            "last AS (SELECT seq, hash FROM gone ORDER BY seq DESC LIMIT 1), "
+            "released AS (DELETE FROM keys WHERE scope = $4 AND version <= $2) "
             "UPDATE runs SET floor = last.seq, floor_hash = last.hash, snapshot = $3 FROM last WHERE run_id = $1",
-            run, floor, snapshot,
+            run, floor, snapshot, LASTING + run,
         )  # fmt: skip
 
     async def close(self) -> None:
@@ -177,6 +187,7 @@ class PostgresStore:
             self._closed = True
             self._wake.set()
             await self._writer
+            await self._nonces.close()
             await self._pool.close()
 
     async def _one(self, sql: str, *values: object) -> Row | None:

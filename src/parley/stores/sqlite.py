@@ -20,15 +20,16 @@ import msgspec
 
 from parley.core.events import Event, restored
 from parley.core.runs import Run, State
-from parley.engine.ports import Append, Done, Head, Listing, StoredKey
+from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
 from parley.errors import ConfigurationError, KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
+from parley.stores.nonces import FORGET_BATCH, Claim, claiming, forget_some, write_claims
 from parley.stores.schema import migrate_sqlite
 from parley.telemetry import tell
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
-Waiting = tuple[Append, Done]
+Waiting = tuple[Append | Claim, Done]
 Settled = tuple[Done, ParleyError | None]
 
 MAX_BATCH = 512
@@ -43,11 +44,12 @@ _UPDATE_RUN = """
 UPDATE runs SET version = ?, hash = ?, state = ?, owner = ?, ended = ?, updated_at = ?, status_at = ?, body = ?
 WHERE run_id = ? AND version = ?"""
 _INSERT_EVENT = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES (?, ?, ?, ?, ?, ?)"
-_INSERT_KEY = """
+_INSERT_KEY = f"""
 INSERT INTO keys (scope, name, run_id, version, digest, at) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (scope, name) DO UPDATE
   SET run_id = excluded.run_id, version = excluded.version, digest = excluded.digest, at = excluded.at
-  WHERE keys.at < ?"""
+  WHERE keys.at < ? AND substr(keys.scope, 1, 4) <> '{LASTING}'"""
+_FORGET_KEYS = f"DELETE FROM keys WHERE at < ? AND substr(scope, 1, 4) <> '{LASTING}'"
 
 _encode_run = msgspec.msgpack.Encoder().encode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
@@ -163,13 +165,19 @@ class SqliteStore(SqliteReader):
         self._writer.start()
 
     def append(self, append: Append, done: Done) -> None:
+        self._hand_in(append, done)
+
+    async def claim(self, nonce: str, until: int) -> bool:
+        return await claiming(self._hand_in, nonce, until)
+
+    def _hand_in(self, work: Append | Claim, done: Done) -> None:
         if self._closed:
             self._loop.call_soon(done, StoreUnavailable("The store is closed."))
             return
         if not self._waiting:
             # Once per round of the loop, not once per append: waking a thread costs more than what it would do.
             self._loop.call_soon(self._hand_over)
-        self._waiting.append((append, done))
+        self._waiting.append((work, done))
 
     def _hand_over(self) -> None:
         if self._waiting:
@@ -181,8 +189,14 @@ class SqliteStore(SqliteReader):
         return [_decode_run(row[0]) for row in await self._all(sql, before, limit)]
 
     async def forget_keys(self, before: int) -> int:
-        delete = "DELETE FROM keys WHERE at < ?"
-        return await self._call(lambda connection: connection.execute(delete, (before,)).rowcount)
+        return await self._call(lambda connection: connection.execute(_FORGET_KEYS, (before,)).rowcount)
+
+    async def forget_nonces(self, before: int) -> int:
+        gone = batch = await self._call(lambda connection: forget_some(connection, before))
+        while batch == FORGET_BATCH:
+            batch = await self._call(lambda connection: forget_some(connection, before))
+            gone += batch
+        return gone
 
     async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
         await self._call(lambda connection: _trim(connection, run, floor, snapshot))
@@ -222,13 +236,17 @@ class SqliteStore(SqliteReader):
         return batch
 
     def _commit(self, batch: list[Waiting]) -> list[Settled]:
+        appends = [(work, done) for work, done in batch if isinstance(work, Append)]
+        claims = [(work, done) for work, done in batch if isinstance(work, Claim)]
         try:
             with _transaction(self._writing):
-                _write_all(self._writing, [append for append, _ in batch], self._arrivals)
+                if appends:
+                    _write_all(self._writing, [append for append, _ in appends], self._arrivals)
+                return [*((done, None) for _, done in appends), *write_claims(self._writing, claims)]
         except _Rival:
             with _transaction(self._writing):
-                return [(done, _write_singly(self._writing, append, self._arrivals)) for append, done in batch]
-        return [(done, None) for _, done in batch]
+                settled = [(done, _write_singly(self._writing, append, self._arrivals)) for append, done in appends]
+                return [*settled, *write_claims(self._writing, claims)]
 
 
 def filters(listing: Listing) -> tuple[str, list[object]]:
@@ -334,6 +352,7 @@ def _trim(connection: sqlite3.Connection, run: RunId, floor: int, snapshot: byte
                 "UPDATE runs SET floor = ?, floor_hash = ?, snapshot = ? WHERE run_id = ?", (*row, snapshot, run)
             )
             connection.execute("DELETE FROM events WHERE run_id = ? AND seq <= ?", (run, floor))
+            connection.execute("DELETE FROM keys WHERE scope = ? AND version <= ?", (LASTING + run, floor))
 
 
 def _answer(settled: list[Settled]) -> None:

@@ -8,6 +8,7 @@ class TestMyStore(StoreContract):
 
 import asyncio
 import random
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from parley.core.events import Canceled, Completed, Event, Started
 from parley.core.runs import Run, State
 from parley.engine.audit import all_runs, verify_run
-from parley.engine.ports import Append, Key, Listing
+from parley.engine.ports import LASTING, Append, Key, Listing
 from parley.engine.ports import LogStore as Store
 from parley.errors import KeyTaken, StoreUnavailable, VersionConflict
 from parley.ids import RunId
@@ -128,6 +129,48 @@ class StoreContract:
         assert found is not None
         assert (found.run, found.digest) == (later.run_id, b"new")
 
+    async def test_a_key_of_a_run_never_expires(self, store: Store) -> None:
+        log = LogWriter(at=1000)
+        lasting, other = Key(f"{LASTING}{log.run_id}", "frame", b"digest"), Key("runs", "frame", b"digest")
+        await put(store, log.start(lasting, other))
+        assert await store.forget_keys(10_000) == 1
+        assert await store.find_key("runs", "frame") is None
+        found = await store.find_key(lasting.scope, "frame")
+        assert found is not None
+        assert (found.run, found.version) == (log.run_id, 2)
+        again = log.append(Canceled(), keys=(lasting,), expired_before=10_000)
+        with pytest.raises(KeyTaken):
+            await put(store, again)
+        assert await store.find_key(lasting.scope, "frame") == found
+
+    async def test_of_the_keys_of_one_append_each_expires_or_lasts_by_itself(self, store: Store) -> None:
+        lasting, usual = Key(f"{LASTING}x", "key", b"digest"), Key("scope", "key", b"digest")
+        await put(store, LogWriter(at=1000).start(usual))
+        both = LogWriter(at=9000)
+        append = both.start(lasting, usual)
+        append.keys_expired_before = 5000
+        await put(store, append)
+        rival = LogWriter(at=99_000).start(usual, lasting)
+        rival.keys_expired_before = 50_000
+        with pytest.raises(KeyTaken):
+            await put(store, rival)
+        found = await store.find_key("scope", "key")
+        assert found is not None
+        assert found.run == both.run_id
+
+    async def test_the_keys_of_a_run_go_with_its_log(self, store: Store) -> None:
+        log, other = LogWriter(), LogWriter()
+        scope, others = f"{LASTING}{log.run_id}", f"{LASTING}{other.run_id}"
+        await put(store, other.start(Key(others, "a", b"digest")))
+        await put(store, log.start(Key(scope, "a", b"digest"), Key("scope", "a", b"digest")))
+        await put(store, log.append(Canceled(), keys=(Key(scope, "b", b"digest"),)))
+        await store.trim(log.run_id, 2)
+        assert [await store.find_key(scope, name) is not None for name in "ab"] == [False, True]
+        await store.trim(log.run_id, 3)
+        assert await store.find_key(scope, "b") is None
+        assert await store.find_key("scope", "a") is not None
+        assert await store.find_key(others, "a") is not None
+
     async def test_runs_in_a_state_come_in_order_of_arrival(self, store: Store) -> None:
         logs = [LogWriter(at=9), LogWriter(at=8), LogWriter(at=7), LogWriter(at=6)]
         for log in logs:
@@ -198,6 +241,59 @@ class StoreContract:
         assert (head.floor, head.floor_hash, head.snapshot) == (6, log.events[5].hash, b"snapshot")
         await put(store, log.progress())
         assert await verify_run(store, log.run_id) == 11
+
+    async def test_a_nonce_can_be_claimed_once(self, store: Store) -> None:
+        assert await store.claim("nonce", 1000)
+        assert not await store.claim("nonce", 1000)
+        assert not await store.claim("nonce", 9000)
+        assert await store.claim("Nonce", 1000)
+
+    async def test_of_rivals_for_a_nonce_exactly_one_wins(self, store: Store) -> None:
+        claims = await asyncio.gather(*(store.claim(f"nonce-{number % 50}", 1000) for number in range(400)))
+        assert claims == [True] * 50 + [False] * 350
+
+    async def test_any_text_will_do_as_a_nonce(self, store: Store) -> None:
+        texts = ["", "\0", "a\0b", "a", "a ", "é", "e\u0301", "漢" * 256, "'; --"]
+        assert await asyncio.gather(*(store.claim(text, 1000) for text in texts)) == [True] * len(texts)
+        assert await asyncio.gather(*(store.claim(text, 1000) for text in texts)) == [False] * len(texts)
+
+    async def test_claims_and_appends_of_one_batch_leave_each_other_alone(self, store: Store) -> None:
+        """Known nonces, wrong versions and taken keys amid good ones: each concerns its own caller only."""
+        logs = [LogWriter() for _ in range(30)]
+        await put(store, LogWriter().start(Key("scope", "key", b"digest")))
+        await store.claim("known", 1000)
+        work: list[Awaitable[object]] = []
+        for number, log in enumerate(logs):
+            append = log.start(*([Key("scope", "key", b"digest")] if number == 4 else []))
+            append.expected += number == 9
+            work += [put(store, append), store.claim("known" if number in (2, 7) else f"nonce-{number}", 1000)]
+        results = await asyncio.gather(*work, return_exceptions=True)
+        appended, claimed = results[::2], results[1::2]
+        assert [number for number, result in enumerate(appended) if result is not None] == [4, 9]
+        assert [number for number, result in enumerate(claimed) if result is not True] == [2, 7]
+        assert (claimed[2], claimed[7]) == (False, False)
+        assert [await store.head(log.run_id) is not None for log in logs] == [
+            number not in (4, 9) for number in range(30)
+        ]
+
+    async def test_a_caller_that_gives_up_does_not_hold_up_the_others(self, store: Store) -> None:
+        tasks = [asyncio.ensure_future(store.claim(f"nonce-{number}", 1000)) for number in range(10)]
+        await asyncio.sleep(0)
+        tasks[3].cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [result is True for result in results].count(True) >= 9
+
+    async def test_nonces_are_forgotten_when_their_time_has_passed(self, store: Store) -> None:
+        await asyncio.gather(*(store.claim(f"nonce-{number}", 1000 + number) for number in range(2500)))
+        assert await store.forget_nonces(1000) == 0
+        assert await store.forget_nonces(3400) == 2400
+        assert await store.claim("nonce-2399", 9000)
+        assert not await store.claim("nonce-2400", 9000)
+
+    async def test_a_claim_after_close_is_refused(self, store: Store) -> None:
+        await store.close()
+        with pytest.raises(StoreUnavailable):
+            await store.claim("nonce", 1000)
 
     async def test_an_append_after_close_is_refused(self, store: Store) -> None:
         await store.close()

@@ -46,7 +46,7 @@ class Known(Struct, frozen=True):
 
 
 def blank_remote(slug: str) -> Agent:
-    """An agent of which only the remote knows more: what the definition leaves out stays empty for now."""
+    """Only the remote knows more of it: what the definition leaves out stays empty until its card is read."""
     return Agent(
         slug, plain_name(slug), "", rescue="resume", replies="either", input_modes=(), output_modes=(),
     )  # fmt: skip

@@ -8,6 +8,7 @@ from parley.engine.exchange import Exchange
 from parley.faces.a2a.discovery import CARD_PATHS, Discovery
 from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.rest import Rest
+from parley.faces.downloads import Downloads, artifact_of
 from parley.faces.tracing import OTHER, ROUTE
 
 _PREFIX = "/agents/"
@@ -24,6 +25,7 @@ class Addresses:
         self._rpc = rpc
         self._rest = rest
         self._discovery = discovery
+        self._downloads = Downloads(exchange)
         self._others = others
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -45,6 +47,8 @@ class Addresses:
             return self._rpc(scope, receive, send)
         if f"/{rest}" in CARD_PATHS and method in ("GET", "HEAD"):
             return self._discovery.card(scope, receive, send)
+        if method == "GET" and artifact_of(rest) is not None:
+            return self._downloads(scope, receive, send)
         return self._rest(scope, receive, send)
 
     def _at_root(self, path: str) -> tuple[str | None, str | None]:
@@ -80,5 +84,7 @@ def _below(steps: list[str]) -> str:
             return f"tasks/{{id}}/{_HOOKS}"
         case ["tasks", _, hooks, _] if hooks == _HOOKS:
             return f"tasks/{{id}}/{_HOOKS}/{{config}}"
+        case ["tasks", _, "artifacts", _, *_]:
+            return "tasks/{id}/artifacts/{artifact}"
         case _:
             return OTHER

@@ -23,7 +23,7 @@ BINDINGS = ("JSONRPC", "HTTP+JSON")
 OURS = (
     Extension(
         "urn:parley:extension:resumable-streams:1",
-        "Every stream event has an id; `Last-Event-ID` resumes a stream after it, also after a restart.",
+        "Over HTTP every stream event has an id; `Last-Event-ID` resumes a stream after it, also after a restart.",
     ),
     Extension(
         "urn:parley:extension:idempotency-key:1",

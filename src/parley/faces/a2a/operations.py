@@ -2,24 +2,21 @@
 
 import asyncio
 from collections.abc import Callable
-from fnmatch import fnmatchcase
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from parley.core.access import demand, may_use
 from parley.core.agents import Agent
-from parley.core.artifacts import Part
 from parley.core.runs import Run, evolve
 from parley.core.views import View, view_of
 from parley.engine.commands import Outcome
-from parley.engine.exchange import Branch, Exchange, Send
+from parley.engine.exchange import Exchange
 from parley.engine.hooks import Hook
 from parley.engine.ports import Listing
 from parley.engine.push import Push
+from parley.engine.requests import Branch, Send
 from parley.errors import (
     AgentNotFound,
-    ContentNotSupported,
     ExtensionRequired,
     Invalid,
     InvalidCursor,
@@ -111,9 +108,7 @@ class Operations:
         """The new task as it was accepted."""
         demand(call.principal, "send")
         run = await self._visible(call, ask.task)
-        agent = self._agent(replace(call, agent=run.agent))
-        for part in ask.message.parts if ask.message else ():
-            _check_media(agent, part)
+        self._agent(replace(call, agent=run.agent))
         branch = Branch(run.id, call.principal, call.agent, ask.at, ask.message, ask.context, call.key)
         return await self._showing.task(await self._current(await self._exchange.fork(branch)), None)
 
@@ -193,8 +188,6 @@ class Operations:
     def _agent_for(self, call: Call, ask: Ask) -> Agent:
         demand(call.principal, "send")
         agent = self._agent(call)
-        for part in ask.message.parts:
-            _check_media(agent, part)
         if ask.hook is not None:
             if not agent.push:
                 raise PushNotSupported("This agent sends no push notifications.")
@@ -255,23 +248,6 @@ def _accepted_at(outcome: Outcome) -> int:
 def _check_streaming(agent: Agent | None) -> None:
     if agent is not None and not agent.streaming:
         raise Unsupported("This agent does not stream.")
-
-
-def _check_media(agent: Agent, part: Part) -> None:
-    """Only what a part says of itself counts; bytes without a type are taken as they are."""
-    media = part.media_type
-    if media is None:
-        media = "text/plain" if part.text is not None else "application/json" if part.data is not UNSET else None
-    kind = (media or "").partition(";")[0].strip().lower()
-    if not kind or kind in agent.input_modes:
-        return
-    if not any(fnmatchcase(kind, _pattern(mode)) for mode in agent.input_modes):
-        raise ContentNotSupported(f"This agent does not read {kind}; it reads {', '.join(agent.input_modes)}.")
-
-
-def _pattern(mode: str) -> str:
-    """`text` and `*` are what older cards say for `text/*` and `*/*`."""
-    return mode.lower() if "/" in mode or mode == "*" else f"{mode.lower()}/*"
 
 
 def _cursor(call: Call) -> int | None:

@@ -17,7 +17,7 @@ from parley.faces.sse import KEEP_ALIVE_S
 from parley.ids import RunId
 
 _LAST_WORDS = ENDINGS | QUESTIONS
-_PRELUDE = frozenset(("submitted", "input", "started", "noted"))
+_PRELUDE = frozenset(("submitted", "input", "started", "noted", "tool_call", "tool_result"))
 """What is written before an agent has done anything that shows."""
 
 

@@ -1,5 +1,6 @@
 """What 1.0 and the HTTP binding of 0.3 share: both write the JSON of a protobuf, and nearly the same one."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -70,17 +71,17 @@ class StreamResponse(Out, frozen=True):
     artifact_update: ArtifactUpdate | None = None
 
 
-class Writing:
+class Writing(ABC):
     """A dialect says how it names a state, and how it writes a message and parts."""
 
     states: ClassVar[dict[State, str]]
     says_final: ClassVar[bool] = False
 
-    def message_out(self, run: Run, said: Said, task: str | None) -> object:
-        raise NotImplementedError
+    @abstractmethod
+    def message_out(self, run: Run, said: Said, task: str | None) -> object: ...
 
-    def parts_out(self, parts: Parts) -> Sequence[object]:
-        raise NotImplementedError
+    @abstractmethod
+    def parts_out(self, parts: Parts) -> Sequence[object]: ...
 
     def sent(self, shown: TaskShown | ReplyShown) -> StreamResponse:
         if isinstance(shown, TaskShown):

@@ -1,0 +1,68 @@
+"""What goes into logs, results and proofs carries no secrets, and, where asked, nobody's address or number.
+
+Every pattern begins at a place where none of its characters stands before, and gives nothing back once taken: so a text
+is looked through in time that grows with its length, whoever wrote it.
+"""
+
+import re
+
+from parley.core.canonical import MAX_DEPTH, Json
+from parley.errors import Invalid
+
+REDACTED = "[REDACTED]"
+EMAIL = "[REDACTED_EMAIL]"
+PHONE = "[REDACTED_PHONE]"
+
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SECRET_NAMES = ("authorization", "cookie", "password", "secret", "token", "api_key", "apikey")
+_SECRET_ENDS = tuple(f"_{name}" for name in _SECRET_NAMES)
+_SECRET = re.compile(
+    r"(?<![A-Za-z])[Bb](?:earer|EARER)\s++[^\s\"',;<>]++"
+    r"|(?<![A-Za-z])(?:sk-[\w-]{8,}+|(?:gh[pousr]_|github_pat_)\w++)"
+    r"|(?<![\w-])eyJ[\w-]++(?:\.[\w-]*+){2,4}+",
+    re.ASCII,
+)
+_EMAIL = re.compile(r"(?<![\w.%+-])[\w.%+-]++@(?:[\w-]++\.)+[^\W\d_]{2,}+")
+_PHONE = re.compile(
+    r"\+\d(?:[ ().-]{0,2}+\d){7,}+|(?<![\w+.-])\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?![\w-])", re.ASCII
+)  # fmt: skip
+
+
+def sanitised(value: Json, *, personal: bool = True) -> Json:
+    """The value without secrets: by the names of members, and by how a text looks. `personal`: without addresses and
+    telephone numbers of people too."""
+    return _sanitised(value, personal, 1)
+
+
+def sanitised_text(text: str, *, personal: bool = True) -> str:
+    text = _SECRET.sub(REDACTED, text)
+    if not personal:
+        return text
+    without = _PHONE.sub(PHONE, _EMAIL.sub(EMAIL, text))
+    # A secret that was glued to a number stands by itself once the number is gone.
+    return text if without == text else _SECRET.sub(REDACTED, without)
+
+
+def is_secret(name: str) -> bool:
+    """Whether what a member of this name holds is nobody's business, in whatever style the name is written."""
+    plain = _HUMP.sub("_", name).replace("-", "_").lower()
+    return plain in _SECRET_NAMES or plain.endswith(_SECRET_ENDS)
+
+
+def _sanitised(value: Json, personal: bool, depth: int) -> Json:
+    if depth > MAX_DEPTH:
+        raise Invalid(f"The value is nested deeper than {MAX_DEPTH} levels.")
+    match value:
+        case str():
+            return sanitised_text(value, personal=personal)
+        case list():
+            return [_sanitised(one, personal, depth + 1) for one in value]
+        case dict():
+            return {
+                sanitised_text(name, personal=personal): (
+                    REDACTED if is_secret(name) else _sanitised(one, personal, depth + 1)
+                )
+                for name, one in value.items()
+            }
+        case _:
+            return value

@@ -1,0 +1,102 @@
+"""One request as the handlers see it, and how its parts become typed values with the contract's sentences."""
+
+import re
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Struct
+from starlette.types import Scope
+
+from parley.core.access import Principal
+from parley.errors import Invalid, Unauthenticated
+from parley.faces.http import header
+from parley.security.signatures import principal_of
+
+T = TypeVar("T")
+
+_PLACE = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
+_SENTENCES = [
+    (re.compile(r"Object missing required field `(\w+)`"), "is required"),
+    (re.compile(r"Expected `\w+` of length >= 1"), "is required"),
+    (re.compile(r"Expected `\w+` of length >= (\d+)"), "must have at least {} characters"),
+    (re.compile(r"Expected `\w+` of length <= (\d+)"), "must have at most {} characters"),
+    (re.compile(r"Expected `str` matching regex .*"), "must not contain control characters"),
+    (re.compile(r"Expected `str.*, got .*"), "must be a string"),
+    (re.compile(r"Expected `object.*, got .*"), "must be an object"),
+    (re.compile(r"Invalid enum value .*", re.DOTALL), "is not one of the values that are known"),
+]
+
+
+class Reply(NamedTuple):
+    status: int
+    content: object
+
+
+class Request(Struct, frozen=True):
+    """`run_id` is the one of the path, if the path has one; `fields` what the body holds, if that is an object."""
+
+    scope: Scope
+    run_id: str
+    query: dict[str, str]
+    fields: dict[str, Any] | None
+    principal: Principal | None
+
+    def body(self, type_: type[T]) -> T:
+        if self.fields is None:
+            raise Invalid("request body must be a JSON object")
+        return converted(self.fields, type_)
+
+    def thread_id(self) -> str:
+        """Of the query, for requests without a body."""
+        if not (thread := self.query.get("thread_id")):
+            raise Invalid("thread_id is required")
+        return thread
+
+    def caller(self) -> Principal:
+        if self.principal is None:
+            raise Unauthenticated("missing or invalid principal headers")
+        return self.principal
+
+    def header(self, name: bytes) -> str | None:
+        return header(self.scope, name)
+
+
+def read(scope: Scope, run_id: str, body: bytes) -> Request:
+    return Request(scope, run_id, query_of(scope), _fields(body), _principal(scope))
+
+
+def query_of(scope: Scope) -> dict[str, str]:
+    raw: bytes = scope.get("query_string", b"")
+    return dict(parse_qsl(raw.decode("latin-1"), keep_blank_values=True)) if raw else {}
+
+
+def _principal(scope: Scope) -> Principal | None:
+    return principal_of(header(scope, b"x-oa-user-id"), header(scope, b"x-oa-guest-scope"))
+
+
+def _fields(body: bytes) -> dict[str, Any] | None:
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any]) if body else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def converted(fields: dict[str, Any], type_: type[T]) -> T:
+    try:
+        return msgspec.convert(fields, type_)
+    except msgspec.ValidationError as error:
+        raise Invalid(_sentence(str(error))) from None
+
+
+def _sentence(message: str) -> str:
+    """msgspec's words in the contract's; what the client sent is not repeated."""
+    found = _PLACE.fullmatch(message)
+    words, place = (found[1], found[2] or "") if found else (message, "")
+    for pattern, sentence in _SENTENCES:
+        if match := pattern.fullmatch(words):
+            groups = match.groups()
+            if sentence == "is required" and groups:
+                place = f"{place}.{groups[0]}" if place else groups[0]
+            return f"{place or 'request'} {sentence.format(*groups)}"
+    return f"{place or 'request'} is invalid"

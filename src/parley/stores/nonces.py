@@ -1,0 +1,126 @@
+"""Nonces ride with the log: claims that wait are written together, and a known one concerns nobody but its caller."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+
+from msgspec import Struct
+
+from parley.engine.ports import Done
+from parley.errors import KeyTaken, ParleyError, StoreUnavailable
+from parley.stores.pool import Pool
+from parley.telemetry import tell
+
+MAX_BATCH = 512
+FORGET_BATCH = 1000
+
+_CLAIM_ONE = "INSERT INTO nonces (nonce, until) VALUES (?, ?) ON CONFLICT (nonce) DO NOTHING"
+_FORGET_SOME = """
+DELETE FROM nonces WHERE nonce IN (SELECT nonce FROM nonces WHERE until < ? ORDER BY until LIMIT ?)"""
+# In the order of the nonces, so that two replicas with the same ones cannot deadlock.
+_CLAIM_ALL = """
+INSERT INTO nonces (nonce, until)
+SELECT nonce, until FROM unnest($1::bytea[], $2::bigint[]) AS row (nonce, until) ORDER BY nonce
+ON CONFLICT (nonce) DO NOTHING RETURNING nonce"""
+_FORGET_ALL = "WITH gone AS (DELETE FROM nonces WHERE until < $1 RETURNING 1) SELECT count(*) FROM gone"
+
+
+class Claim(Struct, frozen=True):
+    """Kept as bytes: any text will do, and nobody's collation is asked."""
+
+    nonce: bytes
+    until: int
+
+
+Claiming = tuple[Claim, Done]
+
+
+def claiming(hand_in: Callable[[Claim, Done], None], nonce: str, until: int) -> "asyncio.Future[bool]":
+    """Hand in a claim, to be awaited until it is decided."""
+    future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    hand_in(Claim(nonce.encode(), until), partial(_decided, future))
+    return future
+
+
+def _decided(future: "asyncio.Future[bool]", error: ParleyError | None) -> None:
+    if future.done():
+        return
+    if error is None or isinstance(error, KeyTaken):
+        future.set_result(error is None)
+    else:
+        future.set_exception(error)
+
+
+def write_claims(connection: sqlite3.Connection, claims: list[Claiming]) -> list[tuple[Done, ParleyError | None]]:
+    """Within a transaction: each by itself, since SQLite does not say which row of many it left out."""
+    return [
+        (done, None if connection.execute(_CLAIM_ONE, (claim.nonce, claim.until)).rowcount else known())
+        for claim, done in claims
+    ]
+
+
+def forget_some(connection: sqlite3.Connection, before: int) -> int:
+    """At most a batch, so that the writer does not wait long."""
+    return connection.execute(_FORGET_SOME, (before, FORGET_BATCH)).rowcount
+
+
+class PostgresNonces:
+    """One statement for all claims that wait, beside the log's: neither waits for the other."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._waiting: list[Claiming] = []
+        self._wake = asyncio.Event()
+        self._closed = False
+        self._writer = asyncio.get_running_loop().create_task(self._write())
+
+    async def claim(self, nonce: str, until: int) -> bool:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+        return await claiming(self._hand_in, nonce, until)
+
+    async def forget_nonces(self, before: int) -> int:
+        return (await self._pool.fetch(_FORGET_ALL, before))[0][0]
+
+    async def close(self) -> None:
+        """What was handed in is decided first."""
+        self._closed = True
+        self._wake.set()
+        await self._writer
+
+    def _hand_in(self, claim: Claim, done: Done) -> None:
+        self._waiting.append((claim, done))
+        self._wake.set()
+
+    async def _write(self) -> None:
+        while not (self._closed and not self._waiting):
+            if not self._waiting:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+            for done, error in await self._settled(batch):
+                done(error)
+
+    async def _settled(self, batch: list[Claiming]) -> list[tuple[Done, ParleyError | None]]:
+        try:
+            rows = await self._pool.fetch(_CLAIM_ALL, *zip(*((one.nonce, one.until) for one, _ in batch), strict=True))
+        except Exception as error:  # noqa: BLE001 - a writer that dies silently would hang everyone
+            tell("claim.failed", error=error)
+            reason = StoreUnavailable("The database refused the write; nothing of it was kept.")
+            return [(done, reason) for _, done in batch]
+        fresh = {row[0] for row in rows}
+        return [(done, None if _took(fresh, claim.nonce) else known()) for claim, done in batch]
+
+
+def _took(fresh: set[bytes], nonce: bytes) -> bool:
+    """The first of a batch that asks for a fresh nonce has it."""
+    if nonce not in fresh:
+        return False
+    fresh.remove(nonce)
+    return True
+
+
+def known() -> KeyTaken:
+    return KeyTaken("The nonce was used before.")
