@@ -52,6 +52,6 @@ def _measured(url: str, mode: str) -> Figures:
     options = {"--url": url, "--mode": mode, "--clients": CLIENTS, "--seconds": WINDOW_S, "--warmup": peers.WARMUP}
     flags = [str(word) for option in options.items() for word in option]
     command = [sys.executable, str(HERE / "frame_load.py"), *flags]
-    finished = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=WINDOW_S + peers.WARMUP + 30)
+    finished = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=WINDOW_S + peers.WARMUP + 60)
     result: Figures = json.loads(finished.stdout)
     return result
