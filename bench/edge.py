@@ -115,14 +115,14 @@ async def idle() -> float:
             attached = [(await Runtime.paired(http, server.url, slug)).attached for slug in slugs]
             waiting = [asyncio.create_task(program(server.url, one, directory).run()) for one in attached]
             await asyncio.sleep(5)
-            before = _spent_s(server.pid)
+            before = spent_s(server.pid)
             await asyncio.sleep(IDLE_S)
-            spent_s = _spent_s(server.pid) - before
+            took_s = spent_s(server.pid) - before
             for one in waiting:
                 one.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
         await server.stop()
-    return spent_s / IDLE_S * 100
+    return took_s / IDLE_S * 100
 
 
 class Runtime:
@@ -170,6 +170,6 @@ def _defined(directory: Path, slugs: list[str]) -> Path:
     return agents
 
 
-def _spent_s(pid: int) -> float:
+def spent_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
