@@ -313,6 +313,8 @@ class Exchange:
             self.on_growth(run.id)
         if not self.membership.alone:
             self._signals.tell(run.id, run.version)
+        if run.inputs > run.read and run.state is State.WORKING:
+            self.execution.given(run)
         if run.children and (run.cancel_requested or run.state is State.FAILED):
             self._spawn(self._cancel_children(run))
         if run.notes and run.state in _FORSAKEN:

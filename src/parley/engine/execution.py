@@ -10,7 +10,7 @@ from parley.core.agents import Agent
 from parley.core.commands import Begin, Emit, Recover, Report
 from parley.core.conversations import hops_of
 from parley.core.dialogue import Round
-from parley.core.events import Canceled, Completed, Event, Failed, Rejected
+from parley.core.events import Canceled, Completed, Event, Failed, InputReceived, Rejected
 from parley.core.runs import Run, State
 from parley.core.turns import Final, Scribe
 from parley.core.views import View
@@ -35,7 +35,7 @@ AskFor = Callable[[Run, int, str, str, int], Awaitable[View]]
 class _Job:
     """One turn under way."""
 
-    __slots__ = ("driver", "driving", "ending", "grace", "leaving", "run", "slot_of", "task", "timer")
+    __slots__ = ("driver", "driving", "ending", "grace", "leaving", "overtaken", "run", "slot_of", "task", "timer")
 
     def __init__(self, run: Run, slot_of: str | None) -> None:
         self.run = run
@@ -50,6 +50,8 @@ class _Job:
         """Why it was told to stop, if it was."""
         self.leaving = False
         """Whether this process gives it up, so that another can take it."""
+        self.overtaken = asyncio.Event()
+        """Set when input has come that the turn under way has not read."""
         self.timer: asyncio.TimerHandle | None = None
         self.grace: asyncio.TimerHandle | None = None
 
@@ -129,12 +131,20 @@ class Execution:
         if job is not None:
             self._stop(job, Canceled())
 
+    def given(self, run: Run) -> None:
+        """Tell the turn of a run that there is input which it has not read."""
+        job = self._jobs.get(run.id)
+        if job is not None and run.epoch == job.run.epoch:
+            job.overtaken.set()
+
     async def heard(self, run_id: RunId) -> None:
-        """A run that is worked on here has grown elsewhere: its cancel or its end may be on record."""
+        """A run that is worked on here has grown elsewhere: its cancel, its end or more input may be on record."""
         if run_id in self._jobs:
             head = await self._store.head(run_id)
             if head is not None and (head.run.cancel_requested or head.run.ended):
                 self.cancel(head.run)
+            elif head is not None and head.run.inputs > head.run.read:
+                self.given(head.run)
 
     @property
     def under_way(self) -> list[RunId]:
@@ -224,7 +234,7 @@ class Execution:
                 job.driver = self._drivers.get(job.run.agent)
                 job.run = await self._traced_turn(job, events)
                 self._tell_ended(job.run)
-                events = None
+                events, job.overtaken = None, asyncio.Event()
                 if not job.run.ready or self._closing:
                     break
         except NotReady:
@@ -276,7 +286,7 @@ class Execution:
         self._arm(job, driver.agent)
         job.driving = True
         try:
-            return await self._drive(driver, job.run, outbox, events)
+            return await self._drive(driver, job, outbox, events)
         except asyncio.CancelledError as error:
             # Nobody here canceled it: something that the agent waited for was.
             return job.ending if job.ending or job.leaving else self._raised(job, error)
@@ -294,11 +304,12 @@ class Execution:
         tell("agent.raised", run=job.run.id, agent=job.run.agent, error=error)
         return Failed("agent_error", f"The agent stopped with an unexpected {type(error).__name__}.")
 
-    async def _drive(self, driver: Driver, run: Run, outbox: Outbox, events: list[Event] | None) -> Report:
+    async def _drive(self, driver: Driver, job: _Job, outbox: Outbox, events: list[Event] | None) -> Report:
         """Run the driver to the end of its turn; what ended it."""
+        run = job.run
         if events is None:
             events = await read_all(self._store, run.id)
-        turn = self._make_turn(driver.agent, run, events)
+        turn = self._make_turn(driver.agent, job, events)
         scribe = Scribe(run.turns)
         async with aclosing(driver.run(turn)) as outputs:
             async for output in outputs:
@@ -308,8 +319,10 @@ class Execution:
                 await outbox.put(report)
         return Completed()
 
-    def _make_turn(self, spec: Agent, run: Run, events: list[Event]) -> Turn:
-        asked = 0
+    def _make_turn(self, spec: Agent, job: _Job, events: list[Event]) -> Turn:
+        run, asked = job.run, 0
+        if sum(isinstance(event.payload, InputReceived) for event in events) > run.read:
+            job.overtaken.set()
 
         async def ask(agent: str, text: str) -> View:
             nonlocal asked
@@ -320,7 +333,7 @@ class Execution:
             return await earlier_rounds(self._store, run, most)
 
         notes = partial(earlier_notes, self._store, run)
-        turn = Turn(spec, run, events, ask, self._attachments.loaded, recall, notes, current())
+        turn = Turn(spec, run, events, ask, self._attachments.loaded, recall, notes, current(), job.overtaken)
         return turn
 
     def _tell_ended(self, run: Run) -> None:
