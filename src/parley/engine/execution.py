@@ -103,7 +103,7 @@ class Execution:
             return None if self._closing else Begin(self._cluster.replica)
         if limits.max_queued is not None:
             # The one at the head of the queue may be about to begin: it does not count as waiting.
-            room = limits.max_queued + await self._free_slots(agent)
+            room = limits.max_queued + await self.free_slots(agent)
             if len(await self._store.runs_in(State.SUBMITTED, agent=agent.slug, limit=room)) >= room:
                 return Rejected(
                     "queue_full", f"Agent {agent.slug} has {limits.max_queued} tasks waiting; try again later."
@@ -185,7 +185,8 @@ class Execution:
         if tasks:
             await asyncio.wait(tasks, timeout=self._grace_s)
 
-    async def _free_slots(self, agent: Agent) -> int:
+    async def free_slots(self, agent: Agent) -> int:
+        """How many more of its turns could begin."""
         busy = await self._store.runs_in(State.WORKING, agent=agent.slug, limit=agent.limits.max_concurrent or 0)
         return (agent.limits.max_concurrent or 0) - len(busy)
 

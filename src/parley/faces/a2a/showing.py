@@ -4,14 +4,16 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from parley.core.artifacts import text_part
 from parley.core.views import Said, View
-from parley.engine.attachments import Attachments
+from parley.engine.exchange import Exchange
 from parley.faces.a2a.words import ReplyShown, TaskShown
 
 
 class Showing:
-    def __init__(self, attachments: Attachments) -> None:
-        self._attachments = attachments
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._attachments = exchange.attachments
 
     async def task(self, view: View, history_length: int | None, *, artifacts: bool = True) -> TaskShown:
         made = view.artifacts if artifacts else ()
@@ -25,10 +27,18 @@ class Showing:
             history=[await self.said(said) for said in shown.history],
         )
 
+    async def queued(self, shown: TaskShown) -> TaskShown:
+        """With its place in the queue, if it waits in one: true at this moment only, so it is no part of the log."""
+        place = None if shown.status.said else await self._exchange.place_in_queue(shown.run)
+        if place is None:
+            return shown
+        words = text_part(f"Waiting for its turn: number {place} in the queue.")
+        return replace(shown, status=replace(shown.status, said=Said("agent", f"{shown.run.id}.queue", (words,))))
+
     async def answer(self, view: View, history_length: int | None) -> TaskShown | ReplyShown:
         if view.reply is not None:
             return ReplyShown(view.run, await self.said(view.reply))
-        return await self.task(view, history_length)
+        return await self.queued(await self.task(view, history_length))
 
     async def said(self, said: Said) -> Said:
         return replace(said, parts=await self._attachments.loaded(said.parts))

@@ -35,7 +35,7 @@ class Webhooks:
         self._exchange = exchange
         self._outbound = outbound
         self._sign = sign
-        self._showing = Showing(exchange.attachments)
+        self._showing = Showing(exchange)
         self._new, self._old = V1(), V03()
 
     async def __call__(self, hook: Hook, run: Run, event: Event) -> Verdict:
