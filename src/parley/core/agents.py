@@ -85,7 +85,7 @@ class Agent(Struct, frozen=True):
     """Media types it reads; `*/*` and `image/*` are understood."""
     output_modes: tuple[str, ...] = ("text/plain", "application/json")
     extra: dict[str, object] = {}
-    """More members of its card, for whoever reads more than A2A 1.0; the face fills in an `authentication` among them."""
+    """More members of its card, for whoever reads more than A2A 1.0; the face fills in `authentication` among them."""
 
 
 def check_agent(agent: Agent) -> None:

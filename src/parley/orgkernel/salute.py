@@ -109,6 +109,7 @@ def status_text(report: Report, workflow: Workflow | None = None) -> str:
         f"{_what(report, workflow)}{_how_far(report)}",
         *([f"role: {unit.role_name or unit.role_id}"] if unit.role_name or unit.role_id else []),
         *([f"tool: {activity.current_tool}"] if activity.current_tool else []),
+        *([f"attempt: {tries + 1}"] if (tries := activity.iterations_on_current_step) > 0 else []),
     ]
     return ", ".join(about)
 
