@@ -12,6 +12,7 @@ from parley.core.agents import Agent, plain_name
 from parley.definitions.commands import CommandOptions, build_command, start_command
 from parley.definitions.kind import Kind, Kinds, Site
 from parley.definitions.llms import LlmOptions, build_llm, start_llm
+from parley.definitions.organisations import OrgOptions, build_organisation, start_organisation
 from parley.drivers.function import Function, FunctionDriver
 from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
 from parley.engine.ports import Driver
@@ -69,4 +70,5 @@ KINDS: Kinds = {
     "llm": Kind(LlmOptions, build_llm, start_llm),
     "command": Kind(CommandOptions, build_command, start_command),
     "remote": Kind(RemoteOptions, _build_remote, _start_remote),
+    "org": Kind(OrgOptions, build_organisation, start_organisation),
 }
