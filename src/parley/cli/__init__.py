@@ -42,7 +42,7 @@ def up(
     from parley.settings import FILE, load
 
     settings = load(host=host, port=port, grpc_port=grpc_port, data_dir=data_dir)
-    run_server(settings, Definitions(sources(settings.agents, FILE), AGENTS))
+    run_server(settings, lambda: Definitions(sources(settings.agents, FILE), AGENTS))
 
 
 @app.command()
@@ -61,7 +61,7 @@ def serve(
     from parley.settings import FILE, load
 
     settings = load(host=host, port=port, grpc_port=grpc_port, data_dir=data_dir, store=store, agents=agents or None)
-    run_server(settings, Definitions(sources(settings.agents, FILE)))
+    run_server(settings, lambda: Definitions(sources(settings.agents, FILE)))
 
 
 @app.command()
@@ -83,7 +83,8 @@ def conformance(
     from parley.settings import load
 
     agent = make(streaming=streaming, push=push, extended=extended_card, required_extension=required_extension)
-    run_server(load(port=port, grpc_port=grpc_port, data_dir=data_dir, cards=cards), Definitions(Sources(), [agent]))
+    settings = load(port=port, grpc_port=grpc_port, data_dir=data_dir, cards=cards)
+    run_server(settings, lambda: Definitions(Sources(), [agent]))
 
 
 app.add_typer(tasks.app)

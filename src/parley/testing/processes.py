@@ -38,9 +38,16 @@ class ServerProcess:
         command: str = "serve",
         cwd: Path | None = None,
     ) -> "ServerProcess":
+        more = [*map(str, agents), "--data-dir", str(data_dir), "--port", str(port)]
+        return await ServerProcess.launch(["parley", command, *more], env=env, cwd=cwd)
+
+    @staticmethod
+    async def launch(
+        module: Sequence[str], *, env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> "ServerProcess":  # fmt: skip
+        """A module with its arguments that says where it listens, as `parley serve` does."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "parley", command, *map(str, agents),
-            "--data-dir", str(data_dir), "--port", str(port), cwd=cwd,
+            sys.executable, "-m", *module, cwd=cwd,
             stderr=asyncio.subprocess.PIPE, env={**os.environ, "PARLEY_GRPC_PORT": "-1", **(env or {})},
         )  # fmt: skip
         url = await asyncio.wait_for(_announced(process), START_S)

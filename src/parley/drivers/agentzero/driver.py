@@ -27,7 +27,7 @@ class AgentZeroDriver:
         check_options(options)
         self._agent = agent
         self._options = options
-        self._keyed = options.key_from is not None or options.key_file is not None
+        self._keyed = any(one is not None for one in (options.key, options.key_from, options.key_file))
         self._session = SessionClient(options, outside)
         self._key = KeyClient(options, outside)
 

@@ -19,6 +19,8 @@ LIMITS = Limits(max_concurrent=1, max_queued=10, timeout_s=600.0)
 
 class AgentZeroOptions(Struct, frozen=True):
     url: str
+    key: str | None = None
+    """The API key itself, where the file that names it is nobody else's to read."""
     key_from: str | None = None
     """The environment variable that holds the API key. With a key the API is used, without one a session."""
     key_file: str | None = None
@@ -59,7 +61,7 @@ def check_options(options: AgentZeroOptions) -> None:
     for root in options.roots:
         if posixpath.normpath(root) != root or not root.startswith("/"):
             raise Invalid("lists absolute directories, without .. and without a slash at the end", field="roots")
-    if options.key_from is not None and options.key_file is not None:
+    if sum(one is not None for one in (options.key, options.key_from, options.key_file)) > 1:
         raise Invalid("name the key in key_from or in key_file, not in both", field="key_file")
     if (options.user is None) != (options.password_from is None):
         raise Invalid("a user needs a password_from, and the other way round", field="user")
@@ -81,6 +83,8 @@ def _check_url(text: str) -> None:
 
 def api_key(options: AgentZeroOptions) -> str | None:
     """As it is at this moment: whoever renews it writes the file. What is wrong is told without repeating it."""
+    if options.key is not None:
+        return _checked(options.key.strip(), "key", "key")
     if options.key_file is not None:
         return _checked(_content(options.key_file), "key_file", options.key_file)
     return _variable(options.key_from, "key_from")
