@@ -1,6 +1,7 @@
 """`parley`: everything from a terminal. Commands import what they need when they run, so that help is instant."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -155,6 +156,34 @@ def list_agents(paths: Paths = None, json: AsJson = False) -> None:
     from parley.cli.defined import run_list
 
     raise typer.Exit(run_list(paths, as_json=json))
+
+
+org_app = typer.Typer(help="Organisations: roles, domains and workflows in a folder.", no_args_is_help=True)
+app.add_typer(org_app, name="org")
+_WHICH_FOLDER = "The folder with active.json; the sample organisation if left out."
+
+
+@org_app.command("check")
+def org_check(
+    folder: Annotated[Path | None, typer.Argument(help=_WHICH_FOLDER)] = None, json: AsJson = False
+) -> None:  # fmt: skip
+    """Say what its card would offer, which domains reach no role or workflow, and everything that is wrong."""
+    from parley.cli.organisations import run_check
+
+    raise typer.Exit(run_check(folder, as_json=json))
+
+
+@org_app.command("graph")
+def org_graph(
+    plan: Annotated[str, typer.Argument(help="A workflow's id or name, or a JSON file that holds one.")],
+    folder: Annotated[Path | None, typer.Option(help=_WHICH_FOLDER)] = None,
+    svg: Annotated[Path | None, typer.Option(help="Save it as this SVG file.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Draw a workflow: here, or as SVG."""
+    from parley.cli.organisations import run_graph
+
+    raise typer.Exit(run_graph(plan, folder, svg, as_json=json))
 
 
 @keys_app.command("create")
