@@ -33,6 +33,8 @@ class Problem(Struct, frozen=True):
     path: str
     message: str
     kept: bool = False
+    remark: bool = False
+    """Whether the organisation works all the same: something in it is merely out of reach."""
 
     @property
     def text(self) -> str:
@@ -176,8 +178,7 @@ class Reader:
             for id_ in roles:
                 if found.role(id_) is None:
                     wrong(f"domain_routing.{domain}", f"there is no role {id_!r}")
-        for at, why in unreached(found):
-            wrong(at, why)
+        self._problems.extend(Problem(str(self.places.active), at, why, remark=True) for at, why in unreached(found))
 
 
 def unreached(found: Organisation) -> list[tuple[str, str]]:
