@@ -1,0 +1,28 @@
+"""What the contract's tests need of a server, whoever does its work."""
+
+from pathlib import Path
+from typing import Protocol
+
+from tests.org.wire import Wire
+
+
+class House(Protocol):
+    wire: Wire
+    shared: Path
+    """A folder that the organisation may touch."""
+
+    def put(self, name: str, content: str) -> None:
+        """Put a file there."""
+        ...
+
+    async def begun(self, task: str) -> None:
+        """Wait until a long task is at work."""
+        ...
+
+    async def dawn(self, task: str) -> None:
+        """Let a long task come to its end."""
+        ...
+
+    async def at_rest(self, task: str) -> None:
+        """Wait until nothing of a task is at work any more."""
+        ...
