@@ -11,6 +11,7 @@ from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
+from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.engine.deliveries import Deliveries
 from parley.engine.elsewhere import Elsewhere
@@ -105,7 +106,8 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
     for driver in drivers:
         exchange.add(driver)
     OUTSIDE.open_guarded = lambda: GuardedTransport(Guard(_allowed(settings)))
-    async with tending(exchange.execution.drivers):
+    served = exchange.execution.drivers
+    async with tending(served), following_organisations(served):
         await exchange.start()
         try:
             yield exchange

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from parley.core.agents import Agent, Limits, Skill
+from parley.core.agents import Agent, Limits, Skill, plain_skill
 from parley.orgkernel.definitions import PASSTHROUGH, Domain, Organisation, Workflow
 
 LIMITS = Limits(max_concurrent=1, max_queued=10, timeout_s=600)
@@ -10,28 +10,30 @@ LIMITS = Limits(max_concurrent=1, max_queued=10, timeout_s=600)
 EXTRA: dict[str, object] = {"supportedProtocolVersions": ["1.0", "0.3"], "authentication": None}
 """The contract's fields beside A2A's own; the face knows which credentials it asks for, and says so in the second."""
 MODES = ("text/plain", "text")
+NAME = "Organization Kernel"
+ALONE = "An agent without an active organization: it answers messages as they come."
+GENERAL = Skill("general", "General", "Answers messages directly.", ("general",))
 _SUFFIX = " Workflow"
 
 
 def blank_agent(slug: str) -> Agent:
-    """Without an active organisation: whatever is asked passes through to the model, if there is one."""
+    """Only the organisation knows more of it: what a definition leaves out stays empty until that is read."""
     return Agent(
-        slug, "Organization Kernel", "An agent without an active organization: it answers as it is.",
-        skills=(Skill("general", "General", "Answers messages directly.", ("general",)),),
-        limits=LIMITS, rescue="resume", extra=dict(EXTRA), input_modes=MODES, output_modes=MODES, push=False,
+        slug, "", "", version="", limits=LIMITS, rescue="resume", push=False, extra=dict(EXTRA),
+        input_modes=MODES, output_modes=MODES,
     )  # fmt: skip
 
 
 def described(agent: Agent, organisation: Organisation | None) -> Agent:
-    """The agent as the organisation describes it; what it is besides (limits, who may see it) stays."""
-    if organisation is None:
-        return agent
+    """The agent with its gaps filled by the organisation, or with plain words when none is active."""
+    known = organisation or Organisation("", NAME, ALONE, "1.0", "", (), (), ())
+    own = agent.skills if agent.skills != (plain_skill(agent.slug, agent.name, agent.description),) else ()
     return replace(
         agent,
-        name=organisation.name,
-        description=_description(organisation),
-        version=organisation.version,
-        skills=skills(organisation) or agent.skills,
+        name=agent.name or known.name,
+        description=agent.description or _description(known),
+        version=agent.version or known.version,
+        skills=own or skills(known) or (GENERAL,),
     )
 
 

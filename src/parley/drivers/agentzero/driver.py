@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
 from parley.core.agents import Agent
 from parley.core.events import Failed
@@ -10,8 +11,10 @@ from parley.core.turns import Output
 from parley.drivers.agentzero.client import KeyClient, SessionClient
 from parley.drivers.agentzero.keyed import KeyTurn
 from parley.drivers.agentzero.options import AgentZeroOptions, check_options
+from parley.drivers.agentzero.organised import Organised
 from parley.drivers.agentzero.sessions import SessionTurn
 from parley.drivers.agentzero.shown import owner
+from parley.drivers.agentzero.watch import Watch
 from parley.drivers.agentzero.words import Look
 from parley.drivers.remote.outside import OUTSIDE, Outside
 from parley.drivers.remote.words import Lost, Refused
@@ -30,10 +33,12 @@ class AgentZeroDriver:
         self._keyed = options.key_from is not None or options.key_file is not None
         self._session = SessionClient(options, outside)
         self._key = KeyClient(options, outside)
+        self._organised = Organised(Path(options.organisation) if options.organisation else None, agent.slug)
 
     @property
     def agent(self) -> Agent:
-        return self._agent
+        """As it is defined; with an organisation, as that one says at the moment."""
+        return self._organised.described(self._agent)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AgentZeroDriver):
@@ -57,9 +62,9 @@ class AgentZeroDriver:
             yield Failed("agentzero_refused", "This Agent-Zero is not set up right; its operator has the details.")
 
     def _work(self, turn: Turn) -> SessionTurn | KeyTurn:
-        if self._keyed:
-            return KeyTurn(turn, self._key, self._options)
-        return SessionTurn(turn, self._session, self._options)
+        client = self._key if self._keyed else self._session
+        watch = Watch(turn, self._options, client, self._organised)
+        return KeyTurn(turn, self._key, watch) if self._keyed else SessionTurn(turn, self._session, watch)
 
     async def forsake(self, run: Run) -> None:
         """End the work over there, if it goes on and is still this run's. A chat that is at rest keeps its memory."""

@@ -26,8 +26,10 @@ class AgentZeroOptions(Struct, frozen=True):
     user: str | None = None
     """Who logs in, where Agent-Zero asks for a login."""
     password_from: str | None = None
+    organisation: str | None = None
+    """The directory with the active organisation of its kernel, relative to the definition; reports are below it."""
     reports: str | None = None
-    """The directory in which its kernel keeps SALUTE reports, relative to the definition."""
+    """The directory in which its kernel keeps SALUTE reports, where it is another one."""
     roots: tuple[str, ...] = ("/a0/usr/workdir",)
     """Directories of Agent-Zero below which files may be fetched."""
     lifetime_hours: float = 24.0
@@ -65,6 +67,12 @@ def check_options(options: AgentZeroOptions) -> None:
         raise Invalid("a user needs a password_from, and the other way round", field="user")
     api_key(options)
     password(options)
+
+
+def reports_folder(options: AgentZeroOptions) -> Path | None:
+    if options.reports is not None:
+        return Path(options.reports)
+    return Path(options.organisation, "reports") if options.organisation is not None else None
 
 
 def _check_url(text: str) -> None:
