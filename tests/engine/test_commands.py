@@ -3,9 +3,10 @@ import asyncio
 import pytest
 
 from parley.core.artifacts import text_part
+from parley.core.commands import Begin, Cancel, Emit, Give, Recover, Start
 from parley.core.conversations import Message
 from parley.core.events import Completed, Event, Progress
-from parley.core.runs import Begin, Cancel, Emit, Give, Recover, Run, Start, State
+from parley.core.runs import Run, State
 from parley.engine.audit import verify_run
 from parley.engine.commands import KEY_LIFE_MS, Commands, Outcome
 from parley.engine.ports import LASTING, Key, LogStore, Store

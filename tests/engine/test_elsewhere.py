@@ -9,17 +9,19 @@ from parley import Done, NeedInput, Status, Text
 from parley.core.access import LOCAL
 from parley.core.agents import Agent, Limits, Rescue
 from parley.core.artifacts import text_part
+from parley.core.commands import Recover
 from parley.core.conversations import Message
 from parley.core.events import Failed
 from parley.core.leases import Lease, standing
-from parley.core.runs import Recover, Run, State
+from parley.core.runs import Run, State
 from parley.core.views import View
 from parley.drivers.edge import EdgeDriver
 from parley.engine.audit import verify_run
 from parley.engine.elsewhere import MAX_ATTEMPTS, Claim, Elsewhere
-from parley.engine.exchange import Exchange, Send
+from parley.engine.exchange import Exchange
 from parley.engine.leases import KIND
 from parley.engine.ports import Store
+from parley.engine.requests import Send
 from parley.errors import LeaseLost, TaskRunEnded
 from parley.ids import RunId, new_id
 from parley.stores.blobs import open_blobs

@@ -19,9 +19,10 @@ from parley.core.runs import State
 from parley.drivers.edge import EdgeDriver
 from parley.engine.audit import verify_run
 from parley.engine.elsewhere import Claim, Elsewhere
-from parley.engine.exchange import Exchange, Send
+from parley.engine.exchange import Exchange
 from parley.engine.leases import KIND
 from parley.engine.ports import Record
+from parley.engine.requests import Send
 from parley.engine.streams import read_all
 from parley.errors import Conflict, ParleyError
 from parley.ids import RunId, new_id

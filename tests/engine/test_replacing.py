@@ -12,8 +12,9 @@ from parley.core.runs import State
 from parley.drivers.edge import EdgeDriver
 from parley.drivers.function import FunctionDriver
 from parley.engine.commands import Outcome
-from parley.engine.exchange import Changed, Exchange
+from parley.engine.exchange import Exchange
 from parley.engine.ports import Cluster, Store
+from parley.engine.roster import Changed
 from parley.errors import AgentNotFound, Invalid
 from parley.stores.cluster import PostgresCluster
 from parley.stores.memory import MemoryStore

@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 
 from parley.core.artifacts import BlobRef, Part, Parts
+from parley.core.commands import Report
 from parley.core.conversations import Message
 from parley.core.events import ArtifactAdded, Event
-from parley.core.runs import Report
 from parley.engine.ports import Blobs
 
 INLINE_BYTES = 32 * 1024

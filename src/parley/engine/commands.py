@@ -8,8 +8,9 @@ from functools import partial
 from msgspec import Struct
 
 from parley.clock import Clock, now_ms
+from parley.core.commands import Command, Fork, Start, decide
 from parley.core.events import GENESIS, Event, sealed
-from parley.core.runs import Command, Fork, Run, Start, decide, evolve
+from parley.core.runs import Run, evolve
 from parley.engine.ports import Append, Key, Store, StoredKey
 from parley.errors import Conflict, KeyReused, KeyTaken, ParleyError, PayloadTooLarge, RunNotFound, VersionConflict
 from parley.ids import RunId
@@ -209,6 +210,7 @@ class Commands:
         events: list[Event] = []
         decided: list[_Entry] = []
         refused: list[tuple[_Entry, Exception]] = []
+        idle = False
         if len(entries) > 1:
             entries, rivals = _distinct(entries)
             box.rivals += rivals
@@ -222,7 +224,8 @@ class Commands:
             run, hash_ = after, hash_after
             events += added
             decided.append(entry)
-        if self._shared and not fresh and (refused or not all(_grew(entry) for entry in decided)):
+            idle = idle or not added
+        if self._shared and not fresh and (refused or idle):
             # Another replica may have written since. An append would find out; what appends nothing has to look.
             box.loaded = False
             return self._take(box, entries)
@@ -316,7 +319,3 @@ def _distinct(entries: list[_Entry]) -> tuple[list[_Entry], list[_Entry]]:
         if place is not None:
             seen.add(place)
     return first, others
-
-
-def _grew(entry: _Entry) -> bool:
-    return entry.outcome is not None and bool(entry.outcome.events)

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
 from parley.core.agents import Agent
+from parley.core.commands import Begin, Command, Emit, Recover, Report
 from parley.core.conversations import Message
 from parley.core.events import Event, Failed, InputReceived
 from parley.core.leases import Lease, Standing, standing, time_left
-from parley.core.runs import Begin, Command, Emit, Recover, Report, Run, State
+from parley.core.runs import Run, State
 from parley.core.turns import Output, Scribe, closed, joined
 from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange
@@ -29,6 +30,7 @@ from parley.engine.streams import read_all
 from parley.errors import Conflict, KeyReused, LateResult, LeaseLost, ParleyError, RunNotFound, TaskRunEnded
 from parley.ids import RunId
 from parley.telemetry import tell
+from parley.telemetry.trace import entered
 
 LEASE_S = 60.0
 SWEEP_S = 1.0
@@ -256,10 +258,11 @@ class Elsewhere:
             raise TaskRunEnded("The turn has ended otherwise; this was not taken.") from None
 
     async def _ended(self, lease: Lease, run: Run) -> None:
-        tell(
-            "turn.ended", run=run.id, agent=run.agent, state=run.state.value, epoch=lease.epoch,
-            started_at=run.started_at, ended_at=run.updated_at,
-        )  # fmt: skip
+        with entered(run.trace):
+            tell(
+                "turn.ended", run=run.id, agent=run.agent, state=run.state.value, epoch=lease.epoch,
+                started_at=run.started_at, ended_at=run.updated_at,
+            )  # fmt: skip
         agent = self._exchange.agents.get(run.agent)
         if run.ready or (agent is not None and agent.limits.max_concurrent is not None):
             self._exchange.offer(run.agent)

@@ -84,5 +84,7 @@ def _below(steps: list[str]) -> str:
             return f"tasks/{{id}}/{_HOOKS}"
         case ["tasks", _, hooks, _] if hooks == _HOOKS:
             return f"tasks/{{id}}/{_HOOKS}/{{config}}"
+        case ["tasks", _, "artifacts", _, *_]:
+            return "tasks/{id}/artifacts/{artifact}"
         case _:
             return OTHER

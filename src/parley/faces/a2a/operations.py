@@ -10,10 +10,11 @@ from parley.core.agents import Agent
 from parley.core.runs import Run, evolve
 from parley.core.views import View, view_of
 from parley.engine.commands import Outcome
-from parley.engine.exchange import Branch, Exchange, Send
+from parley.engine.exchange import Exchange
 from parley.engine.hooks import Hook
 from parley.engine.ports import Listing
 from parley.engine.push import Push
+from parley.engine.requests import Branch, Send
 from parley.errors import (
     AgentNotFound,
     ExtensionRequired,
