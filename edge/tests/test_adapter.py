@@ -269,6 +269,24 @@ async def test_progress_reaches_the_platform_while_the_work_goes_on(platform: Pl
     assert [one["content_text"] for one in run.artifacts] == ["# Notes"]
 
 
+@pytest.mark.parametrize("count", [3, 100])
+async def test_progress_is_told_in_order_before_the_answer(platform: Platform, paired: Pair, count: int) -> None:
+    """Also by one that answers at once; of very many the first and the last are told."""
+
+    def work(task: Task) -> str:
+        for number in range(count):
+            task.progress(str(number))
+        return "done"
+
+    async with served(work) as url, runtime(await paired(url)):
+        run = await platform.ended(platform.ask("hello"))
+    told = [int(note["text"]) for note in run.progress]
+    assert told == sorted(set(told))
+    assert (told[0], told[-1]) == (0, count - 1)
+    assert len(told) == count or 20 <= len(told) < count
+    assert run.output == {"text": "done"}
+
+
 async def test_a_cancel_reaches_the_handler_also_by_the_answer_to_progress(platform: Platform, paired: Pair) -> None:
     ended = asyncio.Event()
 

@@ -36,7 +36,7 @@ from parley.faces.edge.claims import Platform
 from parley.faces.edge.pairing import PairingCalls
 from parley.faces.edge.runtimes import RuntimeCalls
 from parley.faces.edge.taskruns import TaskRunCalls
-from parley.faces.http import Endpoint, Shielded, answer
+from parley.faces.http import Endpoint, answer
 from parley.faces.identity import Identified
 from parley.faces.metrics import MetricsFace
 from parley.faces.runtime.deliveries import Deliveries as DeliveriesFace
@@ -244,7 +244,7 @@ async def open_faces(
                         Rest(operations, settings.max_body_bytes), discovery,
                         Router(routes, redirect_slashes=False, default=_not_found),
                     )  # fmt: skip
-                    yield Traced(Shielded(_identified(faces, settings, entrance, signed)), metrics.answered)
+                    yield Traced(_identified(faces, settings, entrance, signed), metrics.answered)
 
 
 def _witness(exchange: Exchange, settings: Settings) -> Witness | None:

@@ -8,7 +8,10 @@ import pytest
 
 from parley.compat.organisation import driver_of, settings_of
 from parley.compat.orgfile import OrgFile, parse_orgfile, read_orgfile
-from parley.drivers.org import Front, OrgDriver
+from parley.drivers.agentzero import AgentZeroDriver
+from parley.drivers.agentzero.options import places_of
+from parley.drivers.org import OrgDriver
+from parley.engine.ports import Driver
 from parley.errors import ConfigurationError
 
 CONTRACT: dict[str, Any] = {
@@ -29,6 +32,11 @@ def parsed(**fields: Any) -> OrgFile:
     return parse_orgfile(fields)[0]
 
 
+def built(place: Path, **fields: Any) -> Driver:
+    file = parsed(**fields)
+    return driver_of(file, place, settings_of(file, place))
+
+
 def test_the_contracts_own_file_is_understood_wrapped_and_flat(tmp_path: Path) -> None:
     found, unknown = parse_orgfile(CONTRACT)
     assert (found, unknown) == parse_orgfile(CONTRACT["a2a_server"])
@@ -37,8 +45,8 @@ def test_the_contracts_own_file_is_understood_wrapped_and_flat(tmp_path: Path) -
     assert (settings.host, settings.port, settings.auth, settings.log_requests) == ("0.0.0.0", 8200, "none", True)
     assert settings.data_dir == tmp_path / "a2a_data"
     driver = driver_of(found, tmp_path, settings)
-    assert isinstance(driver, Front)
-    assert str(driver.described.places.folder) == "/a0/usr/organizations"
+    assert isinstance(driver, AgentZeroDriver)
+    assert driver.options.organisation == "/a0/usr/organizations"
     limits = driver.agent.limits
     assert (limits.max_concurrent, limits.max_queued, limits.timeout_s) == (1, 10, 600)
 
@@ -49,8 +57,9 @@ def test_the_origins_spelling_is_understood_too(tmp_path: Path) -> None:
         plan_library_path="p.json", org_dir="orgs",
     )  # fmt: skip
     driver = driver_of(found, tmp_path, settings_of(found, tmp_path))
-    assert isinstance(driver, Front)
-    places = driver.described.places
+    assert isinstance(driver, AgentZeroDriver)
+    places = places_of(driver.options)
+    assert places is not None
     assert (places.reports_folder, places.roles_folder) == (tmp_path / "r", tmp_path / "o")
     assert places.library() == [tmp_path / "p.json"]
     assert found.agent_connection.agent_zero_url == "http://zero:80"
@@ -108,8 +117,7 @@ def test_credentials_by_key_and_by_issuer(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_named(tmp_path: Path, fields: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        file = parsed(**fields)
-        driver_of(file, tmp_path, settings_of(file, tmp_path))
+        built(tmp_path, **fields)
     assert why in caught.value.message
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -15,6 +16,8 @@ Phase = Literal["working", "delivering"]
 Ended = Literal["canceled", "lost", "released"]
 
 SHORTEST_BEAT_S = 0.1
+ALL_TOLD = 20
+"""So many reports of progress of a task are told, each of them; what comes after them is slowed down."""
 
 
 class Tell(Protocol):
@@ -34,8 +37,11 @@ class Job:
     ended: Ended | None = None
     """Why the local call was given up."""
     note: str = ""
-    unsaid: Json | None = None
+    unsaid: deque[Json] = field(default_factory=deque[Json])
     """Progress that the platform has not been told."""
+    told: int = 0
+    """How many reports of progress it has been told."""
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
     since: float = field(default_factory=time.monotonic)
     calling: asyncio.Task[Any] | None = None
     reporting: asyncio.Task[None] | None = None
@@ -63,6 +69,12 @@ class Job:
             self.ended = why
             if self.calling is not None:
                 self.calling.cancel()
+
+    def add(self, note: Json) -> None:
+        """In order, after the others; where there are too many it takes the place of the last that waits."""
+        if self.unsaid and self.told + len(self.unsaid) >= ALL_TOLD:
+            self.unsaid.pop()
+        self.unsaid.append(note)
 
     def stop_reporting(self) -> None:
         if self.reporting is not None:

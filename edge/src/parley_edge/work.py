@@ -11,7 +11,7 @@ from parley_edge.answers import Failed, Result
 from parley_edge.backoff import Backoff
 from parley_edge.delivery import Delivery
 from parley_edge.errors import EdgeError, NotAccepted, Refused, Unreachable
-from parley_edge.jobs import Hands, Job, Link, Tell
+from parley_edge.jobs import ALL_TOLD, Hands, Job, Link, Tell
 from parley_edge.leases import Leases, Listening
 from parley_edge.ledger import Entry, Ledger
 from parley_edge.local import LocalAgent
@@ -20,7 +20,9 @@ from parley_edge.shapes import Json
 
 AWAY_CAP_S = 10.0
 NOTE_S = 0.5
-"""Between two reports of progress; of what comes faster the last is told."""
+"""Between two reports of progress, after the first ones; of what comes faster the last is told."""
+LAST_NOTES_S = 5.0
+"""How long a result waits for progress that was told before it."""
 LAST_CALLS_S = 5.0
 CANCELED = Failed("The task was canceled.", "CANCELED")
 
@@ -116,11 +118,10 @@ class Runtime:
 
     async def _do(self, job: Job) -> None:
         result = await self._asked(job)
-        if job.reporting is not None:
-            job.reporting.cancel()
         if result is not None:
             await self._hand_in(job, result)
         else:
+            job.stop_reporting()
             await self._give_up(job)
 
     async def _asked(self, job: Job) -> Result | None:
@@ -147,7 +148,9 @@ class Runtime:
     async def _hand_in(self, job: Job, result: Result) -> None:
         """Kept on disk from before the first try until the platform has it."""
         job.phase = "delivering"
+        job.answered.set()
         await asyncio.to_thread(self._keep, Entry(job.run, job.lease, self._runtime_id, result))
+        await self._reported(job)
         outcome = await self._delivery.deliver(job, result)
         self._ledger.forget(job.run)
         more = {"reason": result.error} if isinstance(result, Failed) else {}
@@ -167,24 +170,36 @@ class Runtime:
 
     def _note(self, job: Job, note: Json) -> None:
         job.note = str(note.get("text", ""))[:200]
-        job.unsaid = note
+        job.add(note)
         if job.at_work and (job.reporting is None or job.reporting.done()):
             job.reporting = self._group.create_task(self._report(job))
 
     async def _report(self, job: Job) -> None:
-        while job.unsaid is not None and job.at_work:
-            note, job.unsaid = job.unsaid, None
-            try:
-                if await self._platform.progress(job.run, job.lease, note):
-                    job.give_up("canceled")
-            except NotAccepted:
-                raise
-            except Refused as refusal:
-                if refusal.code == "lease_lost":
-                    job.give_up("lost")
-            except Unreachable as fault:
-                self.link.gone(fault)
+        while job.unsaid and job.ended is None:
+            job.told += 1
+            await self._tell_progress(job, job.unsaid.popleft())
+            if job.told >= ALL_TOLD:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(job.answered.wait(), NOTE_S)
+
+    async def _tell_progress(self, job: Job, note: Json) -> None:
+        try:
+            if await self._platform.progress(job.run, job.lease, note):
+                job.give_up("canceled")
+        except NotAccepted:
+            raise
+        except Refused as refusal:
+            if refusal.code == "lease_lost":
+                job.give_up("lost")
+        except Unreachable as fault:
+            self.link.gone(fault)
             await asyncio.sleep(NOTE_S)
+
+    async def _reported(self, job: Job) -> None:
+        """What was said before the answer is told before it, unless the platform takes too long."""
+        if job.reporting is not None:
+            await asyncio.wait((job.reporting,), timeout=LAST_NOTES_S)
+            job.stop_reporting()
 
     async def _recover(self) -> None:
         """What an earlier process left: results are delivered, what it worked on is given back."""

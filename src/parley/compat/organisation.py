@@ -13,16 +13,14 @@ from parley.definitions.imports import Imports
 from parley.definitions.kind import Site
 from parley.definitions.organisations import OrgOptions, build_organisation
 from parley.drivers.agentzero import AgentZeroOptions
-from parley.drivers.org import Front
 from parley.engine.ports import Driver
 from parley.errors import ConfigurationError, Invalid
 from parley.orgkernel.card import blank_agent
-from parley.orgkernel.reading import Places
 from parley.settings import PREFIX, Settings, load
 
 SLUG = "org"
 DATA = "a2a_data"
-ORGANISATIONS = Path("/a0/usr/organizations")
+ORGANISATIONS = "/a0/usr/organizations"
 """Where Agent-Zero keeps them."""
 _FIELDS = {
     "folder": "org_dir", "organisation": "org_dir", "reports": "reports_dir", "roles": "roles_dir",
@@ -71,11 +69,10 @@ def driver_of(file: OrgFile, folder: Path, settings: Settings) -> Driver:
     try:
         if file.agent_connection.kind == "embedded":
             return build_organisation(_agent(file), _kernel_options(file, settings), site)
-        worker = build_agentzero(_agent(file), _agentzero_options(file, folder), site)
+        return build_agentzero(_agent(file), _agentzero_options(file), site)
     except Invalid as error:
         field = _FIELDS.get(str(error.details.get("field")), "")
         raise ConfigurationError(f"{field}: {error.message}" if field else error.message, field=field) from None
-    return Front(worker, _places(file, folder))
 
 
 def _agent(file: OrgFile) -> Agent:
@@ -91,20 +88,12 @@ def _kernel_options(file: OrgFile, settings: Settings) -> OrgOptions:
     )  # fmt: skip
 
 
-def _agentzero_options(file: OrgFile, folder: Path) -> AgentZeroOptions:
-    asked, places = file.agent_connection, _places(file, folder)
+def _agentzero_options(file: OrgFile) -> AgentZeroOptions:
+    asked = file.agent_connection
     options = AgentZeroOptions(
         asked.agent_zero_url or DEFAULT_URL, key=asked.api_key, user=asked.user, password_from=asked.password_from,
-        reports=str(places.reports_folder),
-        poll_s=file.salute_poll_interval_seconds, silence_s=file.task_queue.task_timeout_seconds,
+        organisation=file.org_dir or ORGANISATIONS, reports=file.reports_dir, roles=file.roles_dir,
+        workflows=file.plan_library_path, poll_s=file.salute_poll_interval_seconds,
+        silence_s=file.task_queue.task_timeout_seconds,
     )  # fmt: skip
     return options if file.roots is None else replace(options, roots=file.roots)
-
-
-def _places(file: OrgFile, folder: Path) -> Places:
-    def at(name: str | None) -> Path | None:
-        return None if name is None else (folder / name).absolute()
-
-    return Places(
-        at(file.org_dir) or ORGANISATIONS, at(file.roles_dir), at(file.plan_library_path), None, at(file.reports_dir)
-    )

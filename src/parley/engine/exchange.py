@@ -132,20 +132,17 @@ class Exchange:
     async def send(self, send: Send) -> Outcome:
         """Durable when it returns: the run exists, and will be worked on whatever happens to this process."""
         with span("runtime.ingest", agent=send.agent):
-            return await self._send(send)
-
-    async def _send(self, send: Send) -> Outcome:
-        check_parts(send.message.parts)
-        agent = self.agent(send.agent)
-        check_content(agent, send.message.parts)
-        run = await self.visible(send.run, send.principal, agent.slug) if send.run else None
-        conversation = conversation_for(send.conversation, run.conversation if run else None)
-        key = send_key(send)
-        if run is not None:
-            return await self.give(run, send.message, key)
-        message = await self.attachments.stored_message(send.message)
-        start = Start(agent.slug, conversation, str(send.principal), message, trace=sent())
-        return await self._start(new_run_id(), start, key)
+            check_parts(send.message.parts)
+            agent = self.agent(send.agent)
+            check_content(agent, send.message.parts)
+            run = await self.visible(send.run, send.principal, agent.slug) if send.run else None
+            conversation = conversation_for(send.conversation, run.conversation if run else None)
+            key = send_key(send)
+            if run is not None:
+                return await self.give(run, send.message, key)
+            message = await self.attachments.stored_message(send.message)
+            start = Start(agent.slug, conversation, str(send.principal), message, trace=sent())
+            return await self._start(new_run_id(), start, key)
 
     async def fork(self, branch: Branch) -> Outcome:
         """A new run of the same owner in the same conversation; the other one is not touched."""

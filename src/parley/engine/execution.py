@@ -10,7 +10,7 @@ from parley.core.agents import Agent
 from parley.core.commands import Begin, Emit, Recover, Report
 from parley.core.conversations import hops_of
 from parley.core.dialogue import Round
-from parley.core.events import Canceled, Completed, Event, Failed, InputReceived, Rejected
+from parley.core.events import Canceled, Completed, Event, Failed, Rejected
 from parley.core.runs import Run, State
 from parley.core.turns import Final, Scribe
 from parley.core.views import View
@@ -24,7 +24,7 @@ from parley.engine.turns import Turn
 from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
 from parley.ids import RunId
 from parley.telemetry import span, tell
-from parley.telemetry.trace import current, entered
+from parley.telemetry.trace import NONE, current, enter
 
 GRACE_S = 5.0
 
@@ -233,7 +233,12 @@ class Execution:
                         break
                     job.run = (await self._commands.execute(job.run.id, Begin(self._cluster.replica))).run
                 job.driver = self._drivers.get(job.run.agent)
-                job.run = await self._traced_turn(job, events)
+                run = job.run
+                # Part of the trace that its newest input came with, wherever and whenever it is worked on.
+                enter(run.trace or NONE)
+                with span("runtime.infer", run=run.id, agent=run.agent, epoch=run.epoch) as turn:
+                    job.run = await self._turn(job, events)
+                    turn.outcome = job.run.state.value
                 self._tell_ended(job.run)
                 events, job.overtaken = None, asyncio.Event()
                 if not job.run.ready or self._closing:
@@ -257,14 +262,6 @@ class Execution:
         except ParleyError as error:
             tell("dispatch.failed", agent=slug, code=error.code)
         self.dispatch(slug)
-
-    async def _traced_turn(self, job: _Job, events: list[Event] | None) -> Run:
-        """A turn is part of the trace that its newest input came with, wherever and whenever it is worked on."""
-        run = job.run
-        with entered(run.trace), span("runtime.infer", run=run.id, agent=run.agent, epoch=run.epoch) as turn:
-            run = await self._turn(job, events)
-            turn.outcome = run.state.value
-        return run
 
     async def _turn(self, job: _Job, events: list[Event] | None) -> Run:
         run = job.run
@@ -322,7 +319,7 @@ class Execution:
 
     def _make_turn(self, spec: Agent, job: _Job, events: list[Event]) -> Turn:
         run, asked = job.run, 0
-        if sum(isinstance(event.payload, InputReceived) for event in events) > run.read:
+        if sum(event.type == "input" for event in events) > run.read:
             job.overtaken.set()
 
         async def ask(agent: str, text: str) -> View:

@@ -24,7 +24,6 @@ _WARNINGS = frozenset(
 _QUIET = frozenset(
     {"turn.not_needed", "turn.ended", "append.conflict", "auth.refused", "push.delivered", "tool.ended", "tool.late"}
 )
-_UNLOGGED = frozenset({"span.ended"})
 
 
 def configure(format_: Literal["console", "json"], level: str) -> Detach:
@@ -41,9 +40,10 @@ def configure(format_: Literal["console", "json"], level: str) -> Detach:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    # Decided once: these are told for every turn, and a logger that drops them costs more than the turn's own span.
-    unlogged = _UNLOGGED if level == "debug" else _UNLOGGED | _QUIET
-    return attach(lambda name, fields: None if name in unlogged else _log(name, fields))
+    if level == "debug":
+        return attach(_log, spans=False)
+    # Some of these are told for every turn, and a logger takes a while to find out that it has nothing to say.
+    return attach(lambda name, fields: None if name in _QUIET else _log(name, fields), spans=False)
 
 
 def _log(name: str, fields: dict[str, Any]) -> None:

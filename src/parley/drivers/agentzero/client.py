@@ -22,9 +22,8 @@ from parley.drivers.agentzero.words import (
 )
 from parley.drivers.remote.outside import Outside
 from parley.drivers.remote.words import Lost, Refused
+from parley.orgkernel.files import MAX_BYTES
 
-MAX_FILE = 1_000_000
-"""Larger files stay where they are (contract 001)."""
 WHOLE_LOG = 10_000
 
 Wanted = TypeVar("Wanted")
@@ -64,12 +63,12 @@ class SessionClient:
         info = await self._call("file_info", FileInfo, json={"path": path})
         if not info.is_file or info.is_link:
             return None
-        if info.size > MAX_FILE:
+        if info.size > MAX_BYTES:
             return Large(info.size)
         content = await self._held(
-            lambda headers: self._wire.download("download_work_dir_file", {"path": path}, headers, MAX_FILE)
+            lambda headers: self._wire.download("download_work_dir_file", {"path": path}, headers, MAX_BYTES)
         )
-        return Large(None) if len(content) > MAX_FILE else content
+        return Large(len(content)) if len(content) > MAX_BYTES else content
 
     async def _call(self, name: str, wanted: type[Wanted], **more: Any) -> Wanted:
         return await self._held(lambda headers: self._wire.call(name, wanted, headers=headers, **more))
@@ -152,7 +151,7 @@ class KeyClient:
     async def fetch(self, path: str) -> bytes | Large | None:
         found = await self._call("api_files_get", dict[str, bytes], json={"paths": [path]})
         content = found.get(posixpath.basename(path))
-        return Large(len(content)) if content is not None and len(content) > MAX_FILE else content
+        return Large(len(content)) if content is not None and len(content) > MAX_BYTES else content
 
     async def _call(self, name: str, wanted: type[Wanted], **more: Any) -> Wanted:
         headers = {"X-API-KEY": api_key(self._options) or ""}

@@ -9,9 +9,11 @@ from parley.core.runs import Run
 from parley.core.turns import Output
 from parley.drivers.agentzero.client import KeyClient, SessionClient
 from parley.drivers.agentzero.keyed import KeyTurn
-from parley.drivers.agentzero.options import AgentZeroOptions, check_options
+from parley.drivers.agentzero.options import AgentZeroOptions, check_options, places_of
+from parley.drivers.agentzero.organised import Organised
 from parley.drivers.agentzero.sessions import SessionTurn
 from parley.drivers.agentzero.shown import owner
+from parley.drivers.agentzero.watch import Watch
 from parley.drivers.agentzero.words import Look
 from parley.drivers.remote.outside import OUTSIDE, Outside
 from parley.drivers.remote.words import Lost, Refused
@@ -30,10 +32,16 @@ class AgentZeroDriver:
         self._keyed = any(one is not None for one in (options.key, options.key_from, options.key_file))
         self._session = SessionClient(options, outside)
         self._key = KeyClient(options, outside)
+        self._organised = Organised(places_of(options), agent.slug)
 
     @property
     def agent(self) -> Agent:
-        return self._agent
+        """As it is defined; with an organisation, as that one says at the moment."""
+        return self._organised.described(self._agent)
+
+    @property
+    def options(self) -> AgentZeroOptions:
+        return self._options
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AgentZeroDriver):
@@ -57,9 +65,9 @@ class AgentZeroDriver:
             yield Failed("agentzero_refused", "This Agent-Zero is not set up right; its operator has the details.")
 
     def _work(self, turn: Turn) -> SessionTurn | KeyTurn:
-        if self._keyed:
-            return KeyTurn(turn, self._key, self._options)
-        return SessionTurn(turn, self._session, self._options)
+        client = self._key if self._keyed else self._session
+        watch = Watch(turn, self._options, client, self._organised)
+        return KeyTurn(turn, self._key, watch) if self._keyed else SessionTurn(turn, self._session, watch)
 
     async def forsake(self, run: Run) -> None:
         """End the work over there, if it goes on and is still this run's. A chat that is at rest keeps its memory."""

@@ -6,23 +6,16 @@ import posixpath
 import re
 from collections.abc import Iterable, Sequence
 
-import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from parley.core.artifacts import Part
 from parley.core.conversations import Message
 from parley.core.turns import ArtifactChunk
 from parley.drivers.agentzero.words import File, Large
+from parley.orgkernel.files import MadeFile, media_type_of
 
 MAX_FILES = 20
 _PATH = re.compile(r"(?<![\w/.~-])/(?:[\w.+@-]+/)*[\w+@-][\w.+@-]*")
-_TEXTS = frozenset(
-    ("application/json", "application/xml", "application/javascript", "application/x-sh", "application/toml")
-)
-_SOURCES = (
-    ".c", ".cfg", ".conf", ".cpp", ".go", ".h", ".ini", ".java", ".js", ".log", ".md", ".py", ".rb", ".rs", ".sh",
-    ".sql", ".toml", ".ts", ".txt", ".yaml", ".yml",
-)  # fmt: skip
 
 
 def spoken(messages: Sequence[Message], run: str) -> tuple[str, list[File]]:
@@ -62,30 +55,11 @@ def _is_below(path: str, roots: Sequence[str]) -> bool:
     return any(path.startswith(f"{root.rstrip('/')}/") for root in roots)
 
 
-def artifact(path: str, content: bytes | Large) -> ArtifactChunk:
-    """Text as text, bytes as bytes; of what is too large, where it is."""
+def artifact(path: str, content: bytes | Large, roots: Sequence[str]) -> ArtifactChunk:
+    """Under an id that is the same whenever it is shown, so that a later content takes the place of an earlier one."""
     name = posixpath.basename(path)
-    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    about: dict[str, object] = {"mimeType": kind, "path": path}
-    if isinstance(content, Large):
-        size = f"{content.size:,} bytes" if content.size is not None else "large"
-        if content.size is not None:
-            about["size"] = content.size
-        said = f"{path} ({size}) is too large to be passed on here."
-        return ArtifactChunk(said, id=f"file:{path}", name=name, metadata=_json(about))
-    return ArtifactChunk(
-        _content(content, name, kind), id=f"file:{path}", filename=name, media_type=kind, metadata=_json(about)
-    )
-
-
-def _content(content: bytes, name: str, kind: str) -> str | bytes:
-    if kind.startswith("text/") or kind in _TEXTS or posixpath.splitext(name)[1].lower() in _SOURCES:
-        try:
-            return content.decode()
-        except UnicodeDecodeError:
-            return content
-    return content
-
-
-def _json(about: dict[str, object]) -> Raw:
-    return Raw(msgspec.json.encode(about))
+    inner = min((posixpath.relpath(path, root) for root in roots if _is_below(path, [root])), key=len, default=name)
+    size, held = (content.size, None) if isinstance(content, Large) else (len(content), content)
+    made = MadeFile(name, inner, media_type_of(name), size, held)
+    id_ = f"file-{hashlib.sha256(path.encode()).hexdigest()[:12]}"
+    return ArtifactChunk(made.part, id_, made.name, metadata=made.metadata)

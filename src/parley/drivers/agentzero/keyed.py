@@ -5,7 +5,6 @@ before that but SALUTE reports, and after a crash it cannot be found again; of l
 """
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 
@@ -13,10 +12,9 @@ from msgspec.structs import replace
 
 from parley.core.conversations import Message
 from parley.core.events import Failed, Rejected
-from parley.core.turns import Done, Note, Output
+from parley.core.turns import Done, NeedInput, Note, Output
 from parley.drivers.agentzero.client import KeyClient
 from parley.drivers.agentzero.files import spoken
-from parley.drivers.agentzero.options import AgentZeroOptions
 from parley.drivers.agentzero.watch import FORGOTTEN, SILENT, START_S, Watch, patiently
 from parley.drivers.agentzero.words import Answer, File, Item, Look
 from parley.drivers.remote.patience import Patience
@@ -30,11 +28,11 @@ UNFOUND = Failed(
 
 
 class KeyTurn:
-    def __init__(self, turn: Turn, client: KeyClient, options: AgentZeroOptions) -> None:
+    def __init__(self, turn: Turn, client: KeyClient, watch: Watch) -> None:
         self._turn = turn
         self._client = client
-        self._options = options
-        self._watch = Watch(turn, options)
+        self._options = watch.options
+        self._watch = watch
         self._context = turn.notes.get("context", "")
         self._asked = int(turn.notes.get("sending", "0"))
         self._items = int(turn.notes.get("items", "0"))
@@ -98,8 +96,8 @@ class KeyTurn:
         if not text:
             yield Rejected("content_not_supported", "There is nothing to answer: the message is blank.")
             return
-        since = str(int(time.time() * 1000))
-        yield Note({"context": self._context, "sending": str(self._end), "items": str(self._items), "since": since})
+        noted = {"context": self._context, "sending": str(self._end), "items": str(self._items)}
+        yield Note({**noted, **self._watch.sent()})
         self._asked = self._end
         self._call = asyncio.get_running_loop().create_task(self._answer(text, files))
 
@@ -134,11 +132,15 @@ class KeyTurn:
                 for output in self._heard(look):
                     yield output
                 if self._call is None and not look.running:
-                    async for output in watch.ended(watch.course.response, self._client):
+                    async for output in watch.ended(watch.course.response):
                         yield output
                     return
                 if self._turn.overtaken.is_set():
                     yield Done()
+                    return
+            async for output in watch.reported(may_ask=bool(self._context)):
+                yield output
+                if isinstance(output, NeedInput | Failed):
                     return
             if watch.is_silent:
                 yield SILENT
@@ -159,7 +161,7 @@ class KeyTurn:
             self._watch.shaken = True
             return
         yield Note({"context": answer.context_id, "sent": str(self._end)})
-        async for output in self._watch.ended(answer.response or None, self._client):
+        async for output in self._watch.ended(answer.response or None):
             yield output
 
     async def _waited(self) -> None:

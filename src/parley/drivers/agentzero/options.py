@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from parley.core.agents import Agent, Limits, plain_name
 from parley.errors import Invalid
+from parley.orgkernel.reading import Places
 
 _SECRET = re.compile(r"[\x21-\x7e]+")
 _SECONDS = ("timeout_s", "patience_s", "silence_s", "poll_s")
@@ -28,8 +29,13 @@ class AgentZeroOptions(Struct, frozen=True):
     user: str | None = None
     """Who logs in, where Agent-Zero asks for a login."""
     password_from: str | None = None
+    organisation: str | None = None
+    """The directory with the active organisation of its kernel, relative to the definition; reports are below it."""
     reports: str | None = None
-    """The directory in which its kernel keeps SALUTE reports, relative to the definition."""
+    """The directory in which its kernel keeps SALUTE reports, where it is another one."""
+    roles: str | None = None
+    workflows: str | None = None
+    """Where its kernel keeps these, if not in the organisation's directory under their usual names."""
     roots: tuple[str, ...] = ("/a0/usr/workdir",)
     """Directories of Agent-Zero below which files may be fetched."""
     lifetime_hours: float = 24.0
@@ -67,6 +73,20 @@ def check_options(options: AgentZeroOptions) -> None:
         raise Invalid("a user needs a password_from, and the other way round", field="user")
     api_key(options)
     password(options)
+
+
+def reports_folder(options: AgentZeroOptions) -> Path | None:
+    if options.reports is not None:
+        return Path(options.reports)
+    return Path(options.organisation, "reports") if options.organisation is not None else None
+
+
+def places_of(options: AgentZeroOptions) -> Places | None:
+    """Where its organisation's files are, if it has one."""
+    if options.organisation is None:
+        return None
+    roles, workflows = (Path(name) if name else None for name in (options.roles, options.workflows))
+    return Places(Path(options.organisation), roles, workflows, None, reports_folder(options))
 
 
 def _check_url(text: str) -> None:

@@ -5,36 +5,34 @@ that is taken up again finds what was sent, and sends nothing twice.
 """
 
 import hashlib
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
 from parley.core.conversations import Message
-from parley.core.events import Rejected
-from parley.core.turns import Done, Note, Output
+from parley.core.events import Failed, Rejected
+from parley.core.turns import Done, NeedInput, Note, Output
 from parley.drivers.agentzero.client import SessionClient
 from parley.drivers.agentzero.files import spoken
-from parley.drivers.agentzero.options import AgentZeroOptions
 from parley.drivers.agentzero.shown import message_id, newest
 from parley.drivers.agentzero.watch import FORGOTTEN, SILENT, START_S, Watch, patiently
 from parley.drivers.agentzero.wire import Ill
 from parley.drivers.agentzero.words import Look
 from parley.drivers.remote.patience import Patience
-from parley.drivers.remote.words import Lost
+from parley.drivers.remote.words import Lost, Refused
 from parley.engine.turns import Turn
+from parley.telemetry import tell
 
 
 class SessionTurn:
-    def __init__(self, turn: Turn, client: SessionClient, options: AgentZeroOptions) -> None:
+    def __init__(self, turn: Turn, client: SessionClient, watch: Watch) -> None:
         self._turn = turn
         self._client = client
-        self._options = options
-        self._watch = Watch(turn, options)
+        self._options = watch.options
+        self._watch = watch
         self._context = turn.notes.get("context", "")
         self._noted = int(turn.notes.get("sent", "0"))
         self._end = turn.offset + len(turn.inputs)
-        self._since = int(turn.notes.get("since", "0"))
         self._version = 0
         self._guid = ""
 
@@ -87,8 +85,7 @@ class SessionTurn:
         if not text:
             yield Rejected("content_not_supported", "There is nothing to answer: the message is blank.")
             return
-        self._since = int(time.time() * 1000)
-        yield Note({"context": self._context, "sending": str(self._end), "since": str(self._since)})
+        yield Note({"context": self._context, "sending": str(self._end), **self._watch.sent()})
         id_ = message_id(self._turn.run_id, first, self._end - 1)
         await self._sent(lambda: self._client.send(self._context, id_, text, files))
         self._noted = self._end
@@ -136,9 +133,14 @@ class SessionTurn:
                 continue
             for output in self._heard(look):
                 yield output
+            ending = watch.reported() if look.running else watch.ended(watch.course.response)
+            async for output in ending:
+                if isinstance(output, NeedInput) and look.running:
+                    await self._stood_still()
+                yield output
+                if isinstance(output, NeedInput | Failed):
+                    return
             if not look.running:
-                async for output in watch.ended(watch.course.response, self._client):
-                    yield output
                 return
             if self._turn.overtaken.is_set():
                 # There is input to read: the next turn brings it into the chat, where the work goes on meanwhile.
@@ -148,6 +150,13 @@ class SessionTurn:
                 yield SILENT
                 return
             await watch.wait()
+
+    async def _stood_still(self) -> None:
+        """Whoever asks for guidance goes on when it comes. The question stands also if it will not stand still."""
+        try:
+            await self._client.pause(self._context)
+        except (Lost, Refused) as error:
+            tell("agentzero.not_paused", run=self._turn.run_id, agent=self._turn.agent.slug, why=str(error))
 
     def _was_written_anew(self, look: Look) -> bool:
         """After a restart a log has other versions, and after a reset another name."""

@@ -29,13 +29,13 @@ class Course(Struct):
         """The log was written anew: read it again, and show only what is new in it."""
         self.items = {}
 
-    def heard(self, items: Iterable[Item], *, quiet: bool = False) -> list[Status]:
+    def heard(self, items: Iterable[Item]) -> list[Status]:
         """The items as they are now. What they say that was not said before is to be shown, with a mark."""
         outputs: list[Status] = []
         for item in items:
             before, self.items[item.no] = self.items.get(item.no), item
             words = "" if item.type in _SILENT else plain(item.heading or "")
-            if quiet or item.no <= self.mine or not words or words == self.last:
+            if item.no <= self.mine or not words or words == self.last:
                 continue
             if item.no > self.shown or (before is not None and plain(before.heading or "") != words):
                 self.last, self.shown = words, max(self.shown, item.no)
@@ -59,10 +59,17 @@ class Course(Struct):
         return (max(errors, key=lambda item: item.no).content or "") if errors else None
 
     @property
+    def deeds(self) -> list[str]:
+        """What the agent did, in its own words."""
+        done = sorted((item for item in self.items.values() if item.no > self.mine), key=lambda item: item.no)
+        said = [plain(item.heading or "") for item in done if item.type not in (*_SILENT, "warning")]
+        return list(dict.fromkeys(words for words in said if words))
+
+    @property
     def failures(self) -> list[str]:
-        """What went wrong on the way, in the agent's words."""
+        """What went wrong on the way; of a warning without a heading, only its kind."""
         found = [item for item in self.items.values() if item.type == "warning" and item.no > self.mine]
-        return [words for item in found if (words := plain(item.heading or ""))]
+        return [plain(item.heading or "") or f"A step ended with {kind_of(item.content or '')}." for item in found]
 
 
 def plain(heading: str) -> str:

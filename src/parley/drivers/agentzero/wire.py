@@ -14,7 +14,8 @@ from parley.drivers.remote.outside import Outside
 from parley.drivers.remote.words import Lost, Refused
 
 CONNECT_S = 5.0
-MAX_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 96 * 1024 * 1024
+"""The largest answer: a file that may be fetched, in base64."""
 PREFIXES = ("/api", "")
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _BROKEN = (

@@ -90,9 +90,9 @@ class File(Struct, frozen=True):
 
 
 class Large(Struct, frozen=True):
-    """A file that is too large to be fetched; its size where it is known."""
+    """A file that is too large to be fetched."""
 
-    size: int | None = None
+    size: int
 
 
 def looked(poll: Poll, context: str) -> Look:

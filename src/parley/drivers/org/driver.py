@@ -13,16 +13,16 @@ from parley.core.agents import Agent
 from parley.core.artifacts import Part, text_of
 from parley.core.events import Failed
 from parley.core.turns import ArtifactChunk, Done, NeedInput, Note, Output, Status, Text
-from parley.drivers.org.described import Described
-from parley.drivers.org.levels import Levels
+from parley.drivers.levels import Levels
 from parley.drivers.org.tools import Tools
 from parley.engine.ports import Llm
 from parley.engine.turns import Turn
 from parley.errors import OutsideRoots
+from parley.orgkernel.card import described
 from parley.orgkernel.files import MadeFile, Roots
 from parley.orgkernel.kernel import Asked, Ended, Exists, Finished, Happening, Kernel, Step, Task
 from parley.orgkernel.pace import GivenUp
-from parley.orgkernel.reading import Places, Reading
+from parley.orgkernel.reading import Marks, Places, Problem, Reader, Reading, marks
 from parley.orgkernel.reports import Reports
 from parley.orgkernel.salute import Report
 from parley.orgkernel.state import State, packed, unpacked
@@ -46,11 +46,16 @@ class OrgDriver:
         self._defined = agent
         self._setup = setup
         self._llm = llm
-        self.described = Described(agent, setup.places)
+        self._reader = Reader(setup.places)
+        self._marks: Marks | None = None
+        self._reading = Reading(None, ())
+        self._agent = agent
+        self.refresh()
 
     @property
     def agent(self) -> Agent:
-        return self.described.agent
+        """As it is defined; where that says nothing, as the active organisation says."""
+        return self._agent
 
     @property
     def setup(self) -> Setup:
@@ -58,7 +63,8 @@ class OrgDriver:
 
     @property
     def reading(self) -> Reading:
-        return self.described.reading
+        """The organisation as it was read last, and what is wrong with it."""
+        return self._reading
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OrgDriver) and self._made_of == other._made_of
@@ -70,14 +76,28 @@ class OrgDriver:
     def _made_of(self) -> tuple[Agent, Setup, Llm]:
         return self._defined, self._setup, self._llm
 
+    def refresh(self) -> bool:
+        """Read the folder again if anything in it has changed; whether the agent is another one now."""
+        found = marks(self._setup.places)
+        if found == self._marks:
+            return False
+        told = self._reading.problems
+        self._marks, self._reading = found, self._reader.read()
+        _tell_problems(self._defined.slug, [one for one in self._reading.problems if one not in told])
+        agent = described(self._defined, self._reading.organisation)
+        if agent == self._agent:
+            return False
+        self._agent = agent
+        return True
+
     async def run(self, turn: Turn) -> AsyncGenerator[Output, None]:
-        await asyncio.to_thread(self.described.refresh)
+        await asyncio.to_thread(self.refresh)
         roots = Roots([self._setup.work, *self._setup.roots])
         folder = self._setup.work / turn.run_id
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-        offline = self.agent.model in (None, OFFLINE)
+        offline = self._agent.model in (None, OFFLINE)
         tools = Tools(self._llm, offline=offline, roots=roots, organisation=self._setup.places.folder)
-        kernel = Kernel(self.reading.organisation, tools, _seen_from(folder, tools), self.agent.model or OFFLINE)
+        kernel = Kernel(self._reading.organisation, tools, _seen_from(folder, tools), self._agent.model or OFFLINE)
         task, state, since = _taken_up(kernel, turn, folder)
         levels = Levels(turn, state.level)
         async with aclosing(kernel.run(task, state)) as happenings:
@@ -94,7 +114,7 @@ class OrgDriver:
         try:
             await asyncio.to_thread(Reports(self._setup.places.reports_folder).write, happening.report)
         except OSError as error:
-            tell("org.not_reported", agent=self._defined.slug, error=error)
+            tell("org.not_reported", agent=self._agent.slug, error=error)
 
 
 def _seen_from(folder: Path, tools: Tools) -> Exists:
@@ -177,3 +197,8 @@ def _made(path: str, roots: Roots) -> MadeFile | None:
     except (OutsideRoots, OSError) as error:
         tell("org.file_refused", error=error)
         return None
+
+
+def _tell_problems(slug: str, problems: Iterable[Problem]) -> None:
+    for problem in problems:
+        tell("org.problem", agent=slug, message=problem.text)

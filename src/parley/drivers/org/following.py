@@ -7,7 +7,7 @@ from pathlib import Path
 
 from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]
 
-from parley.drivers.org.described import Organised
+from parley.drivers.org.driver import OrgDriver
 from parley.engine.ports import Driver
 from parley.telemetry import tell
 
@@ -55,17 +55,17 @@ async def _watch(drivers: Mapping[str, Driver], stop: asyncio.Event) -> None:
 
 def _refresh(drivers: Mapping[str, Driver]) -> None:
     for driver in _organisations(drivers):
-        if driver.described.refresh():
+        if driver.refresh():
             tell("org.changed", agent=driver.agent.slug, name=driver.agent.name, skills=len(driver.agent.skills))
 
 
-def _organisations(drivers: Mapping[str, Driver]) -> list[Organised]:
-    return [driver for driver in list(drivers.values()) if isinstance(driver, Organised)]
+def _organisations(drivers: Mapping[str, Driver]) -> list[OrgDriver]:
+    return [driver for driver in list(drivers.values()) if isinstance(driver, OrgDriver)]
 
 
 def _folders(drivers: Mapping[str, Driver]) -> list[Path]:
     """Folders, never files: a file that is replaced is another file."""
-    places = [driver.described.places for driver in _organisations(drivers)]
+    places = [driver.setup.places for driver in _organisations(drivers)]
     wanted = {folder for one in places for folder in (one.folder, one.roles_folder, one.folder / "workflows")}
     wanted |= {path.parent for one in places for path in (one.workflows, one.domains) if path is not None}
     return sorted(folder for folder in wanted if folder.is_dir())

@@ -16,6 +16,9 @@ from parley.faces.edge.runtimes import edge_agent
 from parley.faces.edge.serving import Action, Reply, route
 from parley.security.runtimes import CODE_LIFE_S, Code, Runtime, Runtimes
 
+ENDPOINT = "http://localhost:18789/run-task"
+"""Where the local adapter contract has a runtime look for the local agent."""
+
 
 class PairingCalls:
     def __init__(
@@ -85,8 +88,13 @@ def instruction(agent: Agent, code: Code, platform: Platform, base_url: str) -> 
         f"    pip install parley-edge\n"
         f"    a2a-runtime pair --api-base {base_url} --code {code.text}\n"
         f"    a2a-runtime start\n\n"
-        f"Leave the last one running. It fetches each task and hands it to the agent on this computer; "
-        f"nothing here has to be reachable from outside. "
+        f"Leave the last one running; nothing on this computer has to be reachable from outside. "
+        f"It fetches each task and sends it to the program that does the work, by POST to {ENDPOINT}. "
+        f'The task is JSON, with what is asked in input.text, and {{"success": true, "output": {{"text": "…"}}}} '
+        f"is an answer. If nothing listens there yet, this lets any program do the work that reads a text "
+        f"and prints its answer; leave it running too:\n\n"
+        f"    a2a-runtime adapter --command 'PROGRAM'\n\n"
+        f'"a2a-runtime doctor" tells whether everything is in place. '
         f'If a command says "Invalid pairing token", ask me for a new code.\n'
     )
 

@@ -109,14 +109,12 @@ class TaskRunCalls:
             while True:
                 bell.clear()
                 claims = await self._elsewhere.claim(str(runtime.principal), runtime.agent, wanted.most)
-                if claims:
-                    await self._hand_out(claims, runtime, gone)
+                await self._confirm(claims, runtime, gone)
                 if claims or loop.time() >= until:
                     return claims
                 await rung(bell, min(until - loop.time(), LOOK_S), gone)
-                await self._runtimes.check(runtime)
 
-    async def _hand_out(self, claims: list[Claim], runtime: Runtime, gone: "asyncio.Task[None]") -> None:
+    async def _confirm(self, claims: list[Claim], runtime: Runtime, gone: "asyncio.Task[None]") -> None:
         """What was taken for one who is gone, or who was replaced in this moment, goes back at once."""
         try:
             await self._runtimes.check(runtime)
