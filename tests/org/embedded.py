@@ -13,6 +13,8 @@ from tests.org.wire import Json, Wire
 
 
 class Embedded:
+    why = "The ground is not safe"
+
     def __init__(self, place: Path, folder: Path, server: ServerProcess, wire: Wire) -> None:
         self.folder = folder
         self.server = server

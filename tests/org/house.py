@@ -1,6 +1,6 @@
 """What the contract's tests need of a server, whoever does its work."""
 
-from pathlib import Path
+from pathlib import PurePath
 from typing import Protocol
 
 from tests.org.wire import Wire
@@ -8,8 +8,10 @@ from tests.org.wire import Wire
 
 class House(Protocol):
     wire: Wire
-    shared: Path
+    shared: PurePath
     """A folder that the organisation may touch."""
+    why: str
+    """What an emergency gives as its reason."""
 
     def put(self, name: str, content: str) -> None:
         """Put a file there."""

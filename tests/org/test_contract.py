@@ -14,14 +14,18 @@ from a2a.types import GetTaskRequest, Role, SendMessageRequest, TaskState
 from tests.org.embedded import Embedded
 from tests.org.house import House
 from tests.org.wire import Json, state, texts, told, words
+from tests.org.zero import Zero
 
 pytestmark = pytest.mark.slow
 SKILLS = {"bugfix", "codegen", "git_ops", "docker_ops", "refactor", "analysis", "osint"}
 
 
-@pytest.fixture(params=["embedded"])
+@pytest.fixture(params=["embedded", "agentzero", "agentzero-root", "agentzero-key"])
 async def house(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
-    async with Embedded.open(tmp_path) as opened:
+    """With the built-in kernel; and with an Agent-Zero: below /api or at the root, by a session or with its key."""
+    prefix = "" if request.param == "agentzero-root" else "/api"
+    opening = Zero.open(tmp_path, prefix=prefix, keyed=request.param == "agentzero-key")
+    async with Embedded.open(tmp_path) if request.param == "embedded" else opening as opened:
         yield opened
 
 
@@ -80,11 +84,11 @@ async def test_4_pace_contingent_to_input_needed(house: House) -> None:
 async def test_5_task_failure(house: House) -> None:
     task = await house.wire.send("Run the evacuation drill")
     assert state(task) == "failed"
-    for part in ("=== Task Failure Report ===", "The ground is not safe", "What another agent or approach might try"):
+    for part in ("=== Task Failure Report ===", house.why, "What another agent or approach might try"):
         assert part in words(task)
     assert texts(task)["report.md"] == "# Half a report\n"
     report = _failure_report(task)
-    assert report["reason"] == "The ground is not safe"
+    assert report["reason"] == house.why
     assert report["suggestions"]
     error = (await house.wire.call("tasks/cancel", {"id": task["id"]}))["error"]
     assert error["code"] == -32002
