@@ -23,5 +23,5 @@ class Levels:
         self._level = level
         tell(
             "org.pace", run=self._turn.run_id, agent=self._turn.agent.slug, role=report.unit.role_id,
-            before=before, level=level, state=STATES[level],
+            before=before, pace=level, state=STATES[level],
         )  # fmt: skip
