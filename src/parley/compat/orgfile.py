@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from parley.errors import ConfigurationError
-from parley.orgkernel.shapes import members_of
+from parley.orgkernel.shapes import is_object, members_of
 
 WRAPPER = "a2a_server"
 DEFAULT_URL = "http://localhost:5000"
@@ -106,7 +106,7 @@ def read_orgfile(path: Path) -> tuple[OrgFile, list[str]]:
 
 
 def parse_orgfile(value: object, name: str = "The configuration") -> tuple[OrgFile, list[str]]:
-    if not isinstance(value, dict):
+    if not is_object(value):
         raise ConfigurationError(f"{name}: expected a JSON object.")
     whole = members_of(value)
     fields, beside = (members_of(whole[WRAPPER]), set(whole) - {WRAPPER}) if WRAPPER in whole else (whole, set[str]())
@@ -124,8 +124,7 @@ def _spelled(fields: dict[str, object]) -> dict[str, object]:
     for name, value in fields.items():
         if value is None:
             continue
-        inner = members_of(value) if isinstance(value, dict) else None
-        spelled[_SPELLINGS.get(name, name)] = value if inner is None else _spelled(inner)
+        spelled[_SPELLINGS.get(name, name)] = _spelled(members_of(value)) if is_object(value) else value
     return spelled
 
 

@@ -21,7 +21,7 @@ class Credentials:
     def __init__(self, keys: ApiKeys, tokens: Tokens | None = None, configured: str | None = None) -> None:
         self.keys = keys
         self._tokens = tokens
-        self._configured = configured and configured.encode()
+        self._configured = configured.encode() if configured else b""
 
     async def principal_for(self, token: str) -> Principal:
         if self._configured and hmac.compare_digest(token.encode(), self._configured):
