@@ -25,6 +25,7 @@ from parley.errors import ConfigurationError, ParleyError
 from parley.faces.a2a.address import Addresses
 from parley.faces.a2a.card import Access, Cards
 from parley.faces.a2a.discovery import Discovery
+from parley.faces.a2a.downloads import Downloads
 from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.rest import Rest
@@ -211,7 +212,7 @@ async def open_faces(
             return settings.default_agent or next(iter(exchange.agents), None)
 
         discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")
-        async with open_push(exchange, settings, records, signing) as push:
+        async with open_push(exchange, settings, records, signing, base_url) as push:
             operations = Operations(exchange, push, cards, default)
             deliveries = Deliveries(records)
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
@@ -231,7 +232,7 @@ async def open_faces(
                     ]
                     faces = Addresses(
                         exchange, JsonRpc(operations, settings.max_body_bytes),
-                        Rest(operations, settings.max_body_bytes), discovery,
+                        Rest(operations, settings.max_body_bytes), discovery, Downloads(operations),
                         Router(routes, redirect_slashes=False, default=_not_found),
                     )  # fmt: skip
                     yield Traced(Shielded(_identified(faces, settings, entrance, signed)), metrics.answered)
@@ -250,12 +251,12 @@ def counting(exchange: Exchange) -> Generator[Metrics, None, None]:
 
 @asynccontextmanager
 async def open_push(
-    exchange: Exchange, settings: Settings, records: Records, signing: SigningKeys
+    exchange: Exchange, settings: Settings, records: Records, signing: SigningKeys, base_url: str
 ) -> AsyncGenerator[Push, None]:
     """Tells receivers of updates while it is open, when this replica leads."""
     outbound = Outbound(Guard(_allowed(settings)))
     push = Push(
-        Hooks(records, open_secrets(settings)), exchange.store, Webhooks(exchange, outbound, signing.sign),
+        Hooks(records, open_secrets(settings)), exchange.store, Webhooks(exchange, outbound, signing.sign, base_url),
         lambda: exchange.membership.leads, outbound.guard.check_url,
     )  # fmt: skip
     exchange.on_growth = push.grown

@@ -341,6 +341,25 @@ print("ok")
     assert made(task)["image.bin"]["metadata"]["encoding"] == "base64"
 
 
+async def test_a_large_file_is_fetched_from_an_address_of_its_own(tmp_path: Path) -> None:
+    code = "import sys; open(sys.argv[1] + '/Großes.bin', 'wb').write(b'x\\0' * 700_000); print('ok')"
+    folder = own(tmp_path, script(tmp_path / "org", code))
+    async with house(tmp_path, folder=str(folder)) as (server, client), httpx2.AsyncClient() as http:
+        streamed = [update async for update in client.stream("Fix the bug")]
+        (update,) = [one["artifactUpdate"] for one in streamed if "Großes" in json.dumps(one, ensure_ascii=False)]
+        (part,) = update["artifact"]["parts"]
+        task = await client.get(update["taskId"])
+        assert made(task)["Großes.bin"]["parts"] == [part]
+        assert part["url"].startswith(f"{server.agent('org')}/tasks/{task['id']}/artifacts/")
+        assert made(task)["Großes.bin"]["metadata"]["size"] == 1_400_000
+        reply = await http.get(part["url"])
+        assert reply.content == b"x\0" * 700_000
+        assert reply.headers["content-disposition"] == "attachment; filename*=UTF-8''Gro%C3%9Fes.bin"
+        digest = part["url"].rpartition("/")[2]
+        for path in (f"tasks/{task['id']}/artifacts/{'0' * 64}", f"tasks/nobody/artifacts/{digest}"):
+            assert (await http.get(f"{server.agent('org')}/{path}")).status_code == 404
+
+
 async def test_limits_of_a_command_are_failures_like_others(tmp_path: Path) -> None:
     slow = script(tmp_path / "org", "import time; time.sleep(60)", timeout_s=0.3)
     async with house(tmp_path, folder=str(own(tmp_path, slow))) as (_, client):

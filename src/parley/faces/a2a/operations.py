@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from parley.core.access import demand, may_use
 from parley.core.agents import Agent
+from parley.core.artifacts import Part
 from parley.core.runs import Run, evolve
 from parley.core.views import View, view_of
 from parley.engine.commands import Outcome
@@ -19,6 +20,7 @@ from parley.errors import (
     ExtensionRequired,
     Invalid,
     InvalidCursor,
+    NotFound,
     PushNotSupported,
     Unsupported,
 )
@@ -52,7 +54,7 @@ class Operations:
         self._push = push
         self._cards = cards
         self._default = default
-        self._showing = Showing(exchange.attachments)
+        self._showing = Showing(exchange, cards.base_url)
         self._streaming = Streaming(exchange, self._showing)
 
     async def send(self, call: Call, ask: Ask) -> TaskShown | ReplyShown:
@@ -72,6 +74,17 @@ class Operations:
         _check_history(params.history_length)
         run = await self._visible(call, params.id)
         return await self._showing.task(await self._exchange.view(run.id), params.history_length)
+
+    async def download(self, call: Call, task: str, sha256: str) -> Part:
+        """The bytes of an artifact's part, by their digest."""
+        run = await self._visible(call, task)
+        view = await self._exchange.view(run.id)
+        parts = (part for artifact in view.artifacts for part in artifact.parts)
+        found = next((part for part in parts if part.blob is not None and part.blob.sha256 == sha256), None)
+        if found is None:
+            raise NotFound("The task has no such artifact.")
+        (loaded,) = await self._exchange.attachments.loaded((found,))
+        return loaded
 
     async def list_tasks(self, call: Call, query: Query) -> Page:
         """The caller's own tasks; an administrator, too, lists only its own here."""

@@ -4,24 +4,27 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from parley.core.artifacts import Part, Parts
+from parley.core.events import ArtifactAdded, Event
+from parley.core.runs import Run
 from parley.core.views import Said, View
-from parley.engine.attachments import Attachments
+from parley.engine.exchange import Exchange
 from parley.faces.a2a.words import ReplyShown, TaskShown
 
 
 class Showing:
-    def __init__(self, attachments: Attachments) -> None:
-        self._attachments = attachments
+    def __init__(self, exchange: Exchange, base_url: str) -> None:
+        self._exchange = exchange
+        self._base_url = base_url
 
     async def task(self, view: View, history_length: int | None, *, artifacts: bool = True) -> TaskShown:
         made = view.artifacts if artifacts else ()
         shown = TaskShown(view.run, view.status, _latest(view.history, history_length), made)
         if not view.has_blobs:
             return shown
-        load = self._attachments.loaded
         return replace(
             shown,
-            artifacts=[replace(artifact, parts=await load(artifact.parts)) for artifact in shown.artifacts],
+            artifacts=[replace(one, parts=await self._made(view.run, one.parts)) for one in shown.artifacts],
             history=[await self.said(said) for said in shown.history],
         )
 
@@ -31,7 +34,27 @@ class Showing:
         return await self.task(view, history_length)
 
     async def said(self, said: Said) -> Said:
-        return replace(said, parts=await self._attachments.loaded(said.parts))
+        return replace(said, parts=await self._exchange.attachments.loaded(said.parts))
+
+    async def event(self, run: Run, event: Event) -> Event:
+        payload = event.payload
+        if not isinstance(payload, ArtifactAdded) or all(part.blob is None for part in payload.parts):
+            return event
+        return replace(event, payload=replace(payload, parts=await self._made(run, payload.parts)))
+
+    async def _made(self, run: Run, parts: Parts) -> Parts:
+        """What is larger than the agent wants to be shown in its tasks is fetched from an address of its own."""
+        agent = self._exchange.agents.get(run.agent)
+        limit = agent.inline_bytes if agent else None
+        if limit is not None:
+            parts = tuple(self._addressed(run, part, limit) for part in parts)
+        return await self._exchange.attachments.loaded(parts)
+
+    def _addressed(self, run: Run, part: Part, limit: int) -> Part:
+        if part.blob is None or part.blob.size <= limit:
+            return part
+        url = f"{self._base_url}/agents/{run.agent}/tasks/{run.id}/artifacts/{part.blob.sha256}"
+        return replace(part, blob=None, url=url)
 
 
 def _latest(history: Sequence[Said], length: int | None) -> Sequence[Said]:
