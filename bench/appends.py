@@ -15,7 +15,7 @@ from bench.data import AGENT, ANSWER, REPORT, begun, copied, filled, scratch, st
 from bench.rows import Case
 from parley.app import open_exchange
 from parley.clock import now_ms
-from parley.core.runs import Begin, Emit
+from parley.core.commands import Begin, Emit
 from parley.engine.commands import Commands
 from parley.ids import new_run_id
 from parley.settings import Settings, load

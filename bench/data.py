@@ -14,9 +14,10 @@ import uvloop
 
 from parley.clock import now_ms
 from parley.core.artifacts import text_part
+from parley.core.commands import Start
 from parley.core.conversations import Message
 from parley.core.events import GENESIS, Completed, Event, InputReceived, Payload, Progress, Started, Submitted, sealed
-from parley.core.runs import Start, evolve
+from parley.core.runs import evolve
 from parley.engine.ports import Append
 from parley.ids import RunId, new_conversation_id, new_run_id
 from parley.stores.schema import migrations

@@ -11,7 +11,7 @@ import uvloop
 from bench.data import AGENT, ANSWER, REPORT, scratch, start
 from bench.rows import Case
 from parley.app import open_exchange
-from parley.core.runs import Begin, Emit
+from parley.core.commands import Begin, Emit
 from parley.engine.streams import Follower
 from parley.faces.sse import KEEP_ALIVE_S
 from parley.ids import new_run_id

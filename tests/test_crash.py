@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from parley.client import Client, Json, Unreachable, message
+from parley.core.commands import MAX_RESCUES
 from parley.core.events import ENDINGS, Event
-from parley.core.runs import MAX_RESCUES
 from parley.engine.audit import all_runs, verify_run
 from parley.engine.streams import read_all
 from parley.faces.a2a.dialect import encode

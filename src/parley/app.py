@@ -14,6 +14,7 @@ from parley import __version__
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.engine.deliveries import Deliveries
+from parley.engine.elsewhere import Elsewhere
 from parley.engine.exchange import Exchange
 from parley.engine.frames import Frames
 from parley.engine.hooks import Hooks
@@ -25,13 +26,16 @@ from parley.errors import ConfigurationError, ParleyError
 from parley.faces.a2a.address import Addresses
 from parley.faces.a2a.card import Access, Cards
 from parley.faces.a2a.discovery import Discovery
-from parley.faces.a2a.downloads import Downloads
 from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.rest import Rest
 from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.admin import Admin
-from parley.faces.http import Endpoint, Shielded, answer
+from parley.faces.edge.claims import Platform
+from parley.faces.edge.pairing import PairingCalls
+from parley.faces.edge.runtimes import RuntimeCalls
+from parley.faces.edge.taskruns import TaskRunCalls
+from parley.faces.http import Endpoint, answer
 from parley.faces.identity import Identified
 from parley.faces.metrics import MetricsFace
 from parley.faces.runtime.deliveries import Deliveries as DeliveriesFace
@@ -45,6 +49,7 @@ from parley.faces.tracing import Traced
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
+from parley.security.runtimes import Runtimes
 from parley.security.secrets import FILE as SECRETS_FILE
 from parley.security.secrets import Secrets
 from parley.security.signatures import DEVELOPMENT_KEYS, Signatures
@@ -219,6 +224,7 @@ async def open_faces(
             signed = signatures(settings, exchange.store)
             async with (
                 open_tools(exchange, settings, records) as tools,
+                open_edge(exchange, settings, records, base_url) as edge,
                 _grpc(settings, grpc_port, base_url, operations, entrance, cards),
             ):
                 runs = Runs(exchange, Frames(exchange, records), default)
@@ -229,13 +235,14 @@ async def open_faces(
                         *_plain_routes(exchange, discovery),
                         *MetricsFace(metrics, exchange).routes(),
                         *admin.routes(),
+                        *edge,
                     ]
                     faces = Addresses(
                         exchange, JsonRpc(operations, settings.max_body_bytes),
-                        Rest(operations, settings.max_body_bytes), discovery, Downloads(operations),
+                        Rest(operations, settings.max_body_bytes), discovery,
                         Router(routes, redirect_slashes=False, default=_not_found),
                     )  # fmt: skip
-                    yield Traced(Shielded(_identified(faces, settings, entrance, signed)), metrics.answered)
+                    yield Traced(_identified(faces, settings, entrance, signed), metrics.answered)
 
 
 @contextmanager
@@ -268,6 +275,29 @@ async def open_push(
         exchange.on_growth = exchange.retention.forget_too = None
         await push.close()
         await outbound.close()
+
+
+@asynccontextmanager
+async def open_edge(
+    exchange: Exchange, settings: Settings, records: Records, base_url: str
+) -> AsyncGenerator[list[Route], None]:
+    """The routes of runtimes and of those who pair them; while it is open, leases run out when this replica leads."""
+    lease_s = settings.edge_lease_s
+    elsewhere = Elsewhere(exchange, records, lease_s=lease_s, grace_s=settings.cancel_grace_s)
+    runtimes = Runtimes(records, lease_s)
+    platform = Platform(settings.platform_name, settings.platform_origin or urlsplit(base_url).hostname or "")
+    tidying = Loop("runtimes", TIDY_S, runtimes.tick)
+    elsewhere.start()
+    tidying.start()
+    try:
+        yield [
+            *PairingCalls(exchange, elsewhere, runtimes, platform, base_url).routes(),
+            *RuntimeCalls(exchange, elsewhere, runtimes, platform, lease_s).routes(),
+            *TaskRunCalls(exchange, elsewhere, runtimes, platform, base_url, settings.max_body_bytes).routes(),
+        ]
+    finally:
+        await tidying.stop()
+        await elsewhere.close()
 
 
 @asynccontextmanager

@@ -47,6 +47,12 @@ class PayloadTooLarge(Invalid):
     code = "payload_too_large"
 
 
+class InvalidArtifact(Invalid):
+    """An artifact that a runtime wants to write has a name that is none, or lacks something."""
+
+    code = "invalid_artifact"
+
+
 class NotFound(ParleyError):
     code = "not_found"
 
@@ -69,6 +75,24 @@ class Forbidden(ParleyError):
     """Who asks is known, and may not do this."""
 
     code = "permission_denied"
+
+
+class RuntimeRevoked(Unauthenticated):
+    """The runtime was known, and another one has taken its place, or the operator has revoked it."""
+
+    code = "runtime_revoked"
+
+
+class InvalidPairingToken(Unauthenticated):
+    """Unknown, expired, used, or issued by another server: which one is nobody's business."""
+
+    code = "invalid_pairing_token"
+
+
+class RateLimited(ParleyError):
+    """Too many attempts; `details['retry_after']` says how many seconds to wait."""
+
+    code = "rate_limited"
 
 
 class SignatureRefused(Unauthenticated):
@@ -103,6 +127,18 @@ class NameTaken(Conflict):
     """Names of live API keys are unique: they own what was done with them."""
 
     code = "name_taken"
+
+
+class NotAnEdgeAgent(Conflict):
+    """Only an agent whose work is done by a paired runtime can be paired with one."""
+
+    code = "not_an_edge_agent"
+
+
+class TaskRunEnded(Conflict):
+    """A runtime reports an end, and the turn has ended otherwise."""
+
+    code = "task_run_ended"
 
 
 class VersionConflict(Conflict):

@@ -9,7 +9,8 @@ RunId = NewType("RunId", str)
 ConversationId = NewType("ConversationId", str)
 
 MAX_LENGTH = 128
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+=~-]{0,127}")
+PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:@/+=~-]{0,127}"
+_ID = re.compile(PATTERN)
 _VERSION_AND_VARIANT = (0x7 << 76) | (0x2 << 62)
 
 

@@ -74,6 +74,15 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(10 * 1024 * 1024, gt=0, description="Largest request.")
     max_payload_bytes: int = Field(1024 * 1024, gt=0, description="Largest event in a log.")
     cancel_grace_s: float = Field(5.0, ge=0, description="How long an agent may take to stop when canceled.")
+    platform_name: str = Field(
+        "Parley", description="How local agents behind a runtime are told this server is called."
+    )
+    platform_origin: str | None = Field(
+        None, description="The domain that they are told with it; the host of `public_url` if unset."
+    )
+    edge_lease_s: float = Field(
+        60.0, gt=0, description="How long a runtime may be silent about a task before somebody else may have it."
+    )
     cards: Literal["both", "1.0"] = Field(
         "both", description="Whose fields cards carry for clients that do not say which version of A2A they speak."
     )

@@ -5,6 +5,7 @@ from typing import get_args
 from msgspec import UNSET, Raw
 
 from parley.core.artifacts import Part, text_part
+from parley.core.commands import Report
 from parley.core.conversations import Message
 from parley.core.dialogue import Round, rounds
 from parley.core.events import (
@@ -24,7 +25,6 @@ from parley.core.events import (
     TurnEnded,
     sealed,
 )
-from parley.core.runs import Report
 from parley.core.turns import Reply, Scribe, Text, joined
 from parley.core.views import view_of
 from parley.ids import ConversationId, RunId

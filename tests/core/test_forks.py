@@ -9,6 +9,20 @@ from msgspec import Raw
 from msgspec.structs import asdict
 
 from parley.core.artifacts import text_part
+from parley.core.commands import (
+    Adopt,
+    Begin,
+    CallTool,
+    Cancel,
+    Command,
+    Emit,
+    Fork,
+    Give,
+    Recover,
+    ReturnTool,
+    Start,
+    decide,
+)
 from parley.core.conversations import Message
 from parley.core.events import (
     ENDINGS,
@@ -31,23 +45,7 @@ from parley.core.events import (
     sealed,
     verify,
 )
-from parley.core.runs import (
-    Adopt,
-    Begin,
-    CallTool,
-    Cancel,
-    Command,
-    Emit,
-    Fork,
-    Give,
-    Recover,
-    ReturnTool,
-    Run,
-    Start,
-    State,
-    decide,
-    evolve,
-)
+from parley.core.runs import Run, State, evolve
 from parley.core.views import View, view_of
 from parley.errors import Invalid, ParleyError, VersionConflict
 from parley.ids import ConversationId, RunId

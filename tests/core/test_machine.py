@@ -6,6 +6,21 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from msgspec import Raw
 
 from parley.core.artifacts import text_part
+from parley.core.commands import (
+    Adopt,
+    Begin,
+    CallTool,
+    Cancel,
+    Close,
+    Command,
+    Emit,
+    Fail,
+    Give,
+    Recover,
+    ReturnTool,
+    Start,
+    decide,
+)
 from parley.core.conversations import Message
 from parley.core.events import (
     ENDINGS,
@@ -27,24 +42,7 @@ from parley.core.events import (
     sealed,
     verify,
 )
-from parley.core.runs import (
-    Adopt,
-    Begin,
-    CallTool,
-    Cancel,
-    Close,
-    Command,
-    Emit,
-    Fail,
-    Give,
-    Recover,
-    ReturnTool,
-    Run,
-    Start,
-    State,
-    decide,
-    evolve,
-)
+from parley.core.runs import Run, State, evolve
 from parley.core.views import view_of
 from parley.errors import ParleyError
 from parley.ids import ConversationId, RunId

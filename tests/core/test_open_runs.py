@@ -3,6 +3,7 @@
 import pytest
 
 from parley.core.artifacts import text_part
+from parley.core.commands import Begin, Cancel, Close, Command, Emit, Fail, Give, Report, Start, decide
 from parley.core.conversations import Message
 from parley.core.dialogue import rounds
 from parley.core.events import (
@@ -22,7 +23,7 @@ from parley.core.events import (
     TurnEnded,
     sealed,
 )
-from parley.core.runs import Begin, Cancel, Close, Command, Emit, Fail, Give, Report, Run, Start, State, decide, evolve
+from parley.core.runs import Run, State, evolve
 from parley.errors import Invalid, LateResult, RunEnded
 from parley.ids import ConversationId, RunId
 

@@ -8,6 +8,21 @@ from msgspec.structs import replace
 
 from parley.core.agents import Rescue
 from parley.core.artifacts import text_part
+from parley.core.commands import (
+    MAX_RESCUES,
+    Adopt,
+    Begin,
+    CallTool,
+    Cancel,
+    Command,
+    Emit,
+    Give,
+    Recover,
+    Report,
+    ReturnTool,
+    Start,
+    decide,
+)
 from parley.core.conversations import Message
 from parley.core.events import (
     ArtifactAdded,
@@ -29,24 +44,7 @@ from parley.core.events import (
     ToolReturned,
     TurnEnded,
 )
-from parley.core.runs import (
-    MAX_RESCUES,
-    Adopt,
-    Begin,
-    CallTool,
-    Cancel,
-    Command,
-    Emit,
-    Give,
-    Recover,
-    Report,
-    ReturnTool,
-    Run,
-    Start,
-    State,
-    decide,
-    evolve,
-)
+from parley.core.runs import Run, State, evolve
 from parley.errors import LateResult, LeaseLost, NotCancelable, NotReady, RunEnded, RunNotFound, VersionConflict
 from parley.ids import ConversationId, RunId
 

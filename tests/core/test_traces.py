@@ -3,9 +3,10 @@
 import msgspec
 
 from parley.core.artifacts import text_part
+from parley.core.commands import Begin, Command, Emit, Fork, Give, Recover, Start, decide
 from parley.core.conversations import Message
 from parley.core.events import Forked, InputReceived, InputRequired, Origin, Payload, decode, encode
-from parley.core.runs import Begin, Command, Emit, Fork, Give, Recover, Run, Start, decide, evolve
+from parley.core.runs import Run, evolve
 from parley.ids import ConversationId, RunId
 from parley.telemetry.trace import Trace
 

@@ -27,7 +27,7 @@ def reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reading:
 
 def test_they_are_read(reading: Reading) -> None:
     kinds = {one.driver.agent.slug: one.kind for one in reading.defined}
-    assert kinds == {"greeter": "command", "helpdesk": "llm", "local": "llm", "wordcount": "command"}
+    assert kinds == {"greeter": "command", "helpdesk": "llm", "local": "llm", "studio": "edge", "wordcount": "command"}
 
 
 async def test_the_programs_work(reading: Reading, tmp_path: Path) -> None:

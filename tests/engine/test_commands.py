@@ -3,9 +3,10 @@ import asyncio
 import pytest
 
 from parley.core.artifacts import text_part
+from parley.core.commands import Begin, Cancel, Emit, Give, Recover, Start
 from parley.core.conversations import Message
 from parley.core.events import Completed, Event, Progress
-from parley.core.runs import Begin, Cancel, Emit, Give, Run, Start, State
+from parley.core.runs import Run, State
 from parley.engine.audit import verify_run
 from parley.engine.commands import KEY_LIFE_MS, Commands, Outcome
 from parley.engine.ports import LASTING, Key, LogStore, Store
@@ -219,3 +220,18 @@ async def test_a_caller_that_gives_up_does_not_stop_what_was_begun(bench: Bench,
     impatient.cancel()
     assert (await bench.commands.execute(run_id, Emit(1, Completed()))).run.version == 5
     assert await verify_run(store, run_id) == 5
+
+
+async def test_nobody_is_refused_for_what_another_replica_has_changed_since(store: Store) -> None:
+    here, there = (Commands(store, lambda run, events: None, shared=True) for _ in range(2))
+    run_id = new_run_id()
+    await here.execute(run_id, START)
+    await there.execute(run_id, Begin("there"))
+    outcome = await here.execute(run_id, Emit(1, Progress(WORDS)))
+    assert outcome.run.owner == "there"
+    await there.execute(run_id, Emit(1, Progress(WORDS)))
+    await here.execute(run_id, Recover(1, "restart"))
+    await there.execute(run_id, Begin("there"))
+    rescued = await here.execute(run_id, Recover(3, "restart"))
+    assert [event.type for event in rescued.events] == ["rescued"]
+    assert await verify_run(store, run_id) == 8

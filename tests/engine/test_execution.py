@@ -15,8 +15,9 @@ from parley.core.views import View
 from parley.drivers.function import FunctionDriver
 from parley.engine.audit import verify_run
 from parley.engine.commands import Outcome
-from parley.engine.exchange import Exchange, Send
+from parley.engine.exchange import Exchange
 from parley.engine.ports import Store
+from parley.engine.requests import Send
 from parley.errors import (
     AgentNotFound,
     ContentNotSupported,

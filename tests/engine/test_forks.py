@@ -10,8 +10,9 @@ from parley.core.artifacts import Part, text_of, text_part
 from parley.core.conversations import Message
 from parley.core.runs import Run, State
 from parley.engine.audit import verify_run
-from parley.engine.exchange import Branch, Exchange, Send
+from parley.engine.exchange import Exchange
 from parley.engine.ports import LogStore
+from parley.engine.requests import Branch, Send
 from parley.errors import (
     AgentNotFound,
     ContentNotSupported,

@@ -4,9 +4,10 @@ from parley import Text, Turn, agent
 from parley.core.access import LOCAL, Principal
 from parley.core.artifacts import text_part
 from parley.core.conversations import Message
-from parley.engine.exchange import Exchange, Send
+from parley.engine.exchange import Exchange
 from parley.engine.ports import LogStore
 from parley.engine.recall import earlier_rounds
+from parley.engine.requests import Send
 from parley.ids import new_id
 from parley.stores.blobs import open_blobs
 from parley.stores.signals import NoSignals

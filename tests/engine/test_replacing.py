@@ -9,10 +9,12 @@ from parley import Text, Turn, agent
 from parley.core.access import LOCAL
 from parley.core.agents import Limits
 from parley.core.runs import State
+from parley.drivers.edge import EdgeDriver
 from parley.drivers.function import FunctionDriver
 from parley.engine.commands import Outcome
-from parley.engine.exchange import Changed, Exchange
+from parley.engine.exchange import Exchange
 from parley.engine.ports import Cluster, Store
+from parley.engine.roster import Changed
 from parley.errors import AgentNotFound, Invalid
 from parley.stores.cluster import PostgresCluster
 from parley.stores.memory import MemoryStore
@@ -231,3 +233,15 @@ async def test_slots_that_others_hold_beyond_a_lowered_limit_count(database: str
     assert not await one.take_slot("a", 1)
     assert await one.take_slot("a", 2)
     await PostgresStore(pool).close()
+
+
+async def test_an_agent_may_begin_to_work_elsewhere_and_come_back(house: House) -> None:
+    near = says("near")
+    exchange = await house.open(near)
+    exchange.replace([EdgeDriver(near.agent)])
+    waiting = await ask(exchange, "bot")
+    assert waiting.run.state is State.SUBMITTED
+    await exchange.membership.sweep()
+    assert (await exchange.commands.state(waiting.run.id)).state is State.SUBMITTED
+    exchange.replace([near])
+    assert await made(exchange, waiting) == "near hi"

@@ -12,8 +12,9 @@ from parley.core.runs import State
 from parley.core.views import View
 from parley.engine.audit import verify_run
 from parley.engine.commands import KEY_LIFE_MS, Outcome
-from parley.engine.exchange import Exchange, Send
+from parley.engine.exchange import Exchange
 from parley.engine.ports import LogStore
+from parley.engine.requests import Send
 from parley.engine.retention import NONCE_GRACE_MS
 from parley.errors import RunEnded, StaleCursor
 from parley.faces.a2a.dialect import encode

@@ -7,8 +7,8 @@ from msgspec import Raw
 
 from parley import Reply, Text, Turn, agent
 from parley.client import Client
+from parley.core.commands import CallTool, ReturnTool
 from parley.core.events import ToolCalled, ToolReturned
-from parley.core.runs import CallTool, ReturnTool
 from parley.testing.servers import Server, serving
 
 CALL = CallTool(ToolCalled("call-1", "get_issue", Raw(b'{"issue_number":1}')))

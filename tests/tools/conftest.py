@@ -13,8 +13,9 @@ from parley.app import open_exchange, open_records
 from parley.core.access import Principal
 from parley.core.events import Event
 from parley.core.runs import Run
-from parley.engine.exchange import Exchange, Opening
+from parley.engine.exchange import Exchange
 from parley.engine.ports import Records
+from parley.engine.requests import Opening
 from parley.engine.streams import read_all
 from parley.engine.tools import ToolAsk, ToolOutcome, Tools
 from parley.ids import RunId

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from parley.app import open_exchange, open_records
 from parley.core.access import ALL_SCOPES, Principal
 from parley.core.artifacts import text_part
+from parley.core.commands import Cancel
 from parley.core.conversations import Message
 from parley.core.events import ToolCalled, ToolReturned
-from parley.core.runs import Cancel, Run, State
+from parley.core.runs import Run, State
 from parley.engine.audit import verify_run
 from parley.engine.exchange import Exchange
 from parley.errors import ContextMismatch

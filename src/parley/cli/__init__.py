@@ -151,11 +151,37 @@ def check_agents(paths: Paths = None, json: AsJson = False) -> None:
 
 
 @agents_app.command("list")
-def list_agents(paths: Paths = None, json: AsJson = False) -> None:
-    """The agents that are defined here, who may see them, and their limits."""
+def list_agents(paths: Paths = None, data_dir: DataDir = None, json: AsJson = False) -> None:
+    """The agents that are defined here, who may see them, their limits, and whether their runtime is there."""
     from parley.cli.defined import run_list
 
-    raise typer.Exit(run_list(paths, as_json=json))
+    raise typer.Exit(run_list(paths, data_dir, as_json=json))
+
+
+@app.command()
+def pair(
+    agent: Annotated[str, typer.Argument(help="The agent's slug; its driver is edge.")],
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    json: AsJson = False,
+) -> None:
+    """Print what a person gives to an AI assistant, so that its computer does this agent's work."""
+    from parley.cli.pairing import run_pair
+
+    run_pair(agent, url, token, as_json=json)
+
+
+@app.command()
+def unpair(
+    agent: Annotated[str, typer.Argument(help="The agent's slug; its driver is edge.")],
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    json: AsJson = False,
+) -> None:
+    """Revoke the runtime of an agent. What it was working on waits for the next one."""
+    from parley.cli.pairing import run_unpair
+
+    run_unpair(agent, url, token, as_json=json)
 
 
 org_app = typer.Typer(help="Organisations: roles, domains and workflows in a folder.", no_args_is_help=True)

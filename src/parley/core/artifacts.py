@@ -9,11 +9,13 @@ from msgspec.structs import replace
 from parley.errors import Invalid
 
 
-class BlobRef(Struct, frozen=True):
+class BlobRef(Struct, frozen=True, omit_defaults=True):
     """Bytes that are kept beside the log, found by their content."""
 
     sha256: str
     size: int
+    text: bool = False
+    """Whether they are shown as text: a file of text is a file all the same."""
 
 
 class Part(Struct, frozen=True, omit_defaults=True, rename="camel"):

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from parley.core.artifacts import Part, Parts, merged, text_part
+from parley.core.commands import Report
 from parley.core.events import (
     RESPONSE,
     ArtifactAdded,
@@ -20,7 +21,6 @@ from parley.core.events import (
     Rejected,
     Replied,
 )
-from parley.core.runs import Report
 from parley.errors import AgentError
 
 MAX_JOINED = 64 * 1024

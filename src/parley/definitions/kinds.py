@@ -13,6 +13,7 @@ from parley.definitions.commands import CommandOptions, build_command, start_com
 from parley.definitions.kind import Kind, Kinds, Site
 from parley.definitions.llms import LlmOptions, build_llm, start_llm
 from parley.definitions.organisations import OrgOptions, build_organisation, start_organisation
+from parley.drivers.edge import EdgeDriver, EdgeOptions
 from parley.drivers.function import Function, FunctionDriver
 from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
 from parley.engine.ports import Driver
@@ -60,6 +61,10 @@ def _build_remote(agent: Agent, options: RemoteOptions, site: Site) -> Driver:
     return RemoteDriver(agent, options)
 
 
+def _build_edge(agent: Agent, options: EdgeOptions, site: Site) -> Driver:
+    return EdgeDriver(agent)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word, known, 1)
     return f"; did you mean {near[0]}?" if near else ""
@@ -70,5 +75,6 @@ KINDS: Kinds = {
     "llm": Kind(LlmOptions, build_llm, start_llm),
     "command": Kind(CommandOptions, build_command, start_command),
     "remote": Kind(RemoteOptions, _build_remote, _start_remote),
+    "edge": Kind(EdgeOptions, _build_edge),
     "org": Kind(OrgOptions, build_organisation, start_organisation),
 }

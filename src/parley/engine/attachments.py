@@ -1,11 +1,11 @@
-"""Large bytes live beside the log: an event holds a reference, and a reader gets the bytes back."""
+"""Large bytes, and large files of text, live beside the log: an event holds a reference, a reader gets them back."""
 
 from msgspec.structs import replace
 
 from parley.core.artifacts import BlobRef, Part, Parts
+from parley.core.commands import Report
 from parley.core.conversations import Message
 from parley.core.events import ArtifactAdded
-from parley.core.runs import Report
 from parley.engine.ports import Blobs
 
 INLINE_BYTES = 32 * 1024
@@ -33,17 +33,28 @@ class Attachments:
         return tuple([await self._get(part) for part in parts])
 
     def _has_large(self, parts: Parts) -> bool:
-        return any(part.raw is not None and len(part.raw) > self._inline for part in parts)
+        return any(self._is_large(part) for part in parts)
+
+    def _is_large(self, part: Part) -> bool:
+        """Text without a filename is said, and stays in the log."""
+        if part.text is not None and part.filename is not None:
+            return len(part.text) * 4 > self._inline and len(part.text.encode()) > self._inline
+        return part.raw is not None and len(part.raw) > self._inline
 
     async def _put(self, parts: Parts) -> Parts:
         return tuple([await self._put_one(part) for part in parts])
 
     async def _put_one(self, part: Part) -> Part:
-        if part.raw is None or len(part.raw) <= self._inline:
+        if not self._is_large(part):
             return part
-        return replace(part, raw=None, blob=BlobRef(await self._blobs.put(part.raw), len(part.raw)))
+        content = part.raw if part.raw is not None else (part.text or "").encode()
+        blob = BlobRef(await self._blobs.put(content), len(content), part.text is not None)
+        return replace(part, raw=None, text=None, blob=blob)
 
     async def _get(self, part: Part) -> Part:
         if part.blob is None:
             return part
-        return replace(part, raw=await self._blobs.get(part.blob.sha256), blob=None)
+        content = await self._blobs.get(part.blob.sha256)
+        if part.blob.text:
+            return replace(part, text=content.decode(), blob=None)
+        return replace(part, raw=content, blob=None)

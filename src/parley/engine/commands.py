@@ -8,8 +8,9 @@ from functools import partial
 from msgspec import Struct
 
 from parley.clock import Clock, now_ms
+from parley.core.commands import Command, Fork, Start, decide
 from parley.core.events import GENESIS, Event, sealed
-from parley.core.runs import Command, Fork, Run, Start, decide, evolve
+from parley.core.runs import Run, evolve
 from parley.engine.ports import Append, Key, Store, StoredKey
 from parley.errors import Conflict, KeyReused, KeyTaken, ParleyError, PayloadTooLarge, RunNotFound, VersionConflict
 from parley.ids import RunId
@@ -202,12 +203,14 @@ class Commands:
             return self._advance(box)
         box.run, box.hash = (head.run, head.hash) if head else (None, GENESIS)
         box.loaded = True
-        return self._decide(box, entries)
+        return self._decide(box, entries, fresh=True)
 
-    def _decide(self, box: _Box, entries: list[_Entry]) -> None:
+    def _decide(self, box: _Box, entries: list[_Entry], *, fresh: bool = False) -> None:
         run, hash_ = box.run, box.hash
         events: list[Event] = []
         decided: list[_Entry] = []
+        refused: list[tuple[_Entry, Exception]] = []
+        idle = False
         if len(entries) > 1:
             entries, rivals = _distinct(entries)
             box.rivals += rivals
@@ -215,12 +218,19 @@ class Commands:
             try:
                 after, hash_after, added = self._apply(box.id, run, hash_, entry)
             except Exception as error:  # noqa: BLE001 - a defect in a rule must reach its caller, not stall the box
-                entry.fail(error)
+                refused.append((entry, error))
                 continue
             entry.outcome = Outcome(after, added)
             run, hash_ = after, hash_after
             events += added
             decided.append(entry)
+            idle = idle or not added
+        if self._shared and not fresh and (refused or idle):
+            # Another replica may have written since. An append would find out; what appends nothing has to look.
+            box.loaded = False
+            return self._take(box, entries)
+        for entry, error in refused:
+            entry.fail(error)
         if run is None or not events:
             for entry in decided:
                 entry.succeed()

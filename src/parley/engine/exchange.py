@@ -1,30 +1,31 @@
 """The exchange: what every face asks of the engine, in its own words and nobody's wire format."""
 
 import asyncio
-import hashlib
 import uuid
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 import msgspec
-from msgspec import Struct
 
 from parley.clock import Clock, now_ms
 from parley.core.access import Principal, may_see
-from parley.core.agents import Agent, check_agent, check_content
+from parley.core.agents import Agent, check_content
 from parley.core.artifacts import check_parts, text_part
+from parley.core.commands import Adopt, Begin, Cancel, Close, Fail, Fork, Give, Start
 from parley.core.conversations import Message, conversation_for, hops_metadata
 from parley.core.events import Event, Origin, Rejected
-from parley.core.runs import WAITING, Adopt, Begin, Cancel, Close, Fail, Fork, Give, Run, Start, State
+from parley.core.runs import WAITING, Run, State
 from parley.core.views import View, view_of
 from parley.engine.attachments import Attachments
+from parley.engine.bells import Bells
 from parley.engine.commands import MAX_PAYLOAD, Commands, Outcome
 from parley.engine.execution import GRACE_S, Execution
 from parley.engine.membership import LEASE_S, Membership
-from parley.engine.ports import Blobs, Cluster, Driver, Forsaken, Key, LogStore, Signals
+from parley.engine.ports import Blobs, Cluster, Distant, Driver, Forsaken, Key, LogStore, Signals
+from parley.engine.requests import Branch, Opening, Send, branch_key, send_key
 from parley.engine.retention import Retention
+from parley.engine.roster import Changed, Roster
 from parley.engine.streams import Follower, Streams, read_all
 from parley.errors import (
-    AgentNotFound,
     Conflict,
     CursorBeyondEnd,
     Invalid,
@@ -43,47 +44,6 @@ _NEWCOMER = "*"
 _FORSAKEN = frozenset((State.CANCELED, State.FAILED))
 
 
-class Send(Struct, frozen=True):
-    """Ask an agent: a new run, or one more input to `run`."""
-
-    agent: str
-    principal: Principal
-    message: Message
-    run: str | None = None
-    conversation: str | None = None
-    key: str | None = None
-
-
-class Opening(Struct, frozen=True):
-    """Begin a run that waits for input until somebody closes it. Whoever names it may ask again and gets the same."""
-
-    agent: str
-    principal: Principal
-    conversation: str
-    run: str | None = None
-
-
-class Branch(Struct, frozen=True):
-    """Begin a run as a copy of `run` up to the event `at` (its last one when None), and go on from there."""
-
-    run: str
-    principal: Principal
-    agent: str | None = None
-    at: int | None = None
-    message: Message | None = None
-    """A new input; None works on the last one again."""
-    conversation: str | None = None
-    key: str | None = None
-
-
-class Changed(Struct, frozen=True):
-    """Which agents came, changed and went, by their slugs."""
-
-    added: list[str]
-    replaced: list[str]
-    removed: list[str]
-
-
 class Exchange:
     def __init__(
         self,
@@ -99,8 +59,7 @@ class Exchange:
         keep_ms: int | None = None,
         shared: bool = False,
     ) -> None:
-        self._served: dict[str, Driver] = {}
-        self._agents = _Agents(self._served)
+        self.agents = Roster()
         self._signals = signals
         self.store = store
         self.streams = Streams(store)
@@ -108,47 +67,49 @@ class Exchange:
         self.commands = Commands(store, self._published, clock, max_payload, shared=shared)
         self.execution = Execution(self.commands, store, cluster, self.attachments, self._ask_child, grace_s)
         self.retention = Retention(store, keep_ms, clock)
-        self.membership = Membership(store, cluster, self.execution, self._agents, self.retention, lease_s)
+        self.membership = Membership(store, cluster, self.execution, self.agents, self.retention, lease_s)
         self.on_growth: Callable[[RunId], None] | None = None
         """Called for every run that has grown, here or elsewhere; must not wait."""
+        self.on_cancel: Callable[[Run], Coroutine[None, None, None]] | None = None
+        """Begun for a run that is to be canceled and is worked on elsewhere."""
+        self.offers = Bells()
+        """Rung for an agent whose work waits for somebody to come for it."""
+        self.growth = Bells()
+        """Rung for a run that has grown, here or elsewhere."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    @property
-    def agents(self) -> Mapping[str, Agent]:
-        return self._agents
-
     def agent(self, slug: str) -> Agent:
-        try:
-            return self._agents[slug]
-        except KeyError:
-            raise AgentNotFound(f"There is no agent {slug!r} here.") from None
+        return self.agents.agent(slug)
+
+    def driver(self, slug: str) -> Driver | None:
+        return self.agents.driver(slug)
 
     def add(self, driver: Driver) -> None:
-        _by_slug([*self.execution.drivers.values(), driver])
-        self._served[driver.agent.slug] = driver
-        self.execution.register(driver)
+        self.agents.add(driver)
+        self._employ(driver)
 
     def replace(self, drivers: Sequence[Driver]) -> Changed:
         """Serve exactly these agents, all or none of the change.
 
         A turn under way ends with the driver it began with. What waits for a removed agent waits until it is back.
         """
-        wanted = _by_slug(drivers)
-        before = dict(self.execution.drivers)
-        changed = Changed(
-            added=[slug for slug in wanted if slug not in before],
-            replaced=[slug for slug in wanted if slug in before and wanted[slug] != before[slug]],
-            removed=[slug for slug in before if slug not in wanted],
-        )
-        kept = {slug: before[slug] for slug in wanted if slug in before and slug not in changed.replaced}
-        self._served.clear()
-        self._served.update({**wanted, **kept})
+        changed = self.agents.replace(drivers)
         for slug in changed.removed:
             self.execution.unregister(slug)
+        wanted = {driver.agent.slug: driver for driver in drivers}
         for slug in (*changed.added, *changed.replaced):
-            self.execution.register(wanted[slug])
-            self.execution.dispatch(slug)
+            self._employ(wanted[slug])
+            self.offer(slug)
         return changed
+
+    def offer(self, slug: str) -> None:
+        """Work of this agent waits: it is begun here, or those who come for it are told, on every replica."""
+        if slug in self.execution.drivers:
+            return self.execution.dispatch(slug)
+        self.offers.ring(slug)
+        if not self.membership.alone:
+            self._signals.wake(slug)
+        return None
 
     async def start(self) -> None:
         """Join the replicas of this store, and take up what the dead have left behind."""
@@ -160,7 +121,7 @@ class Exchange:
         """Hand over what is unfinished, and leave."""
         await self.execution.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for slug in self._agents:
+        for slug in self.agents:
             self._signals.wake(slug)
         await self.membership.close()
         await self._signals.close()
@@ -169,20 +130,17 @@ class Exchange:
     async def send(self, send: Send) -> Outcome:
         """Durable when it returns: the run exists, and will be worked on whatever happens to this process."""
         with span("runtime.ingest", agent=send.agent):
-            return await self._send(send)
-
-    async def _send(self, send: Send) -> Outcome:
-        check_parts(send.message.parts)
-        agent = self.agent(send.agent)
-        check_content(agent, send.message.parts)
-        run = await self.visible(send.run, send.principal, agent.slug) if send.run else None
-        conversation = conversation_for(send.conversation, run.conversation if run else None)
-        key = _key(send)
-        if run is not None:
-            return await self.give(run, send.message, key)
-        message = await self.attachments.stored_message(send.message)
-        start = Start(agent.slug, conversation, str(send.principal), message, trace=sent())
-        return await self._start(new_run_id(), start, key)
+            check_parts(send.message.parts)
+            agent = self.agent(send.agent)
+            check_content(agent, send.message.parts)
+            run = await self.visible(send.run, send.principal, agent.slug) if send.run else None
+            conversation = conversation_for(send.conversation, run.conversation if run else None)
+            key = send_key(send)
+            if run is not None:
+                return await self.give(run, send.message, key)
+            message = await self.attachments.stored_message(send.message)
+            start = Start(agent.slug, conversation, str(send.principal), message, trace=sent())
+            return await self._start(new_run_id(), start, key)
 
     async def fork(self, branch: Branch) -> Outcome:
         """A new run of the same owner in the same conversation; the other one is not touched."""
@@ -193,7 +151,7 @@ class Exchange:
         run = await self.visible(branch.run, branch.principal, branch.agent)
         agent = self.agent(run.agent)
         conversation_for(branch.conversation, run.conversation)
-        key = _fork_key(branch, run)
+        key = branch_key(branch, run)
         if key is not None and (before := await self.commands.replayed(key)):
             return before
         message = branch.message
@@ -241,7 +199,7 @@ class Exchange:
 
     async def sent_before(self, send: Send) -> Outcome | None:
         """What this very send led to when it was made for the first time, if it was."""
-        key = _key(send)
+        key = send_key(send)
         return await self.commands.replayed(key) if key else None
 
     async def cancel(
@@ -320,12 +278,14 @@ class Exchange:
         if any(event.type == "started" for event in outcome.events):
             self.execution.launch(outcome.run, outcome.events if outcome.events[0].seq == 1 else None)
         elif outcome.run.ready and not outcome.replayed:
-            self.execution.dispatch(outcome.run.agent)
+            self.offer(outcome.run.agent)
         return outcome
 
     async def _cancel(self, run_id: RunId, cancel: Cancel, key: Key | None = None) -> Outcome:
         outcome = await self.commands.execute(run_id, cancel, key=key)
         self.execution.cancel(outcome.run)
+        if outcome.run.elsewhere and self.on_cancel is not None:
+            self._spawn(self.on_cancel(outcome.run))
         return outcome
 
     async def _ask_child(self, parent: Run, number: int, slug: str, text: str, hops: int) -> View:
@@ -345,6 +305,7 @@ class Exchange:
 
     def _published(self, run: Run, events: list[Event]) -> None:
         self.streams.publish(run.id, events)
+        self.growth.ring(run.id, run.version)
         if self.on_growth is not None:
             self.on_growth(run.id)
         if not self.membership.alone:
@@ -358,6 +319,7 @@ class Exchange:
         """What other replicas have done."""
         for run_id, version in runs:
             self.streams.reach(run_id, version)
+            self.growth.ring(run_id, version)
             if self.on_growth is not None:
                 self.on_growth(run_id)
             if self.execution.works_on(run_id) and version > self.commands.version(run_id):
@@ -365,11 +327,19 @@ class Exchange:
         for slug in agents:
             if slug == _NEWCOMER:
                 self._spawn(self.membership.renew())
+            self.offers.ring(slug)
             self.execution.dispatch(slug)
+
+    def _employ(self, driver: Driver) -> None:
+        """Turns begin here, unless they are done elsewhere."""
+        if isinstance(driver, Distant):
+            self.execution.unregister(driver.agent.slug)
+        else:
+            self.execution.register(driver)
 
     def _of_interest(self) -> list[RunId]:
         """The runs of which this replica must not miss anything for long."""
-        return [*self.streams.followed, *self.execution.under_way]
+        return [*self.streams.followed, *self.execution.under_way, *map(RunId, self.growth.awaited)]
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -377,7 +347,7 @@ class Exchange:
         task.add_done_callback(self._tasks.discard)
 
     def _forsake(self, run: Run) -> None:
-        driver = self._served.get(run.agent)
+        driver = self.agents.driver(run.agent)
         if isinstance(driver, Forsaken):
             with entered(run.trace):
                 self._spawn(driver.forsake(run))
@@ -390,55 +360,9 @@ class Exchange:
                 continue
 
 
-class _Agents(Mapping[str, Agent]):
-    """Agents as their drivers describe them at the moment: one that is served elsewhere may learn more about itself."""
-
-    def __init__(self, served: Mapping[str, Driver]) -> None:
-        self._served = served
-
-    def __getitem__(self, slug: str) -> Agent:
-        return self._served[slug].agent
-
-    def __contains__(self, slug: object) -> bool:
-        return slug in self._served
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._served)
-
-    def __len__(self) -> int:
-        return len(self._served)
-
-
-def _by_slug(drivers: Sequence[Driver]) -> dict[str, Driver]:
-    found: dict[str, Driver] = {}
-    for driver in drivers:
-        check_agent(driver.agent)
-        if driver.agent.slug in found:
-            raise Invalid(f"There are two agents with the slug {driver.agent.slug!r}.", field="slug")
-        found[driver.agent.slug] = driver
-    return found
-
-
 def _same(run: Run, start: Start) -> Run:
     if (run.agent, run.conversation, run.principal, run.open) != (
         start.agent, start.conversation, start.principal, start.open,
     ):  # fmt: skip
         raise Conflict("There is another run with this id.")
     return run
-
-
-def _key(send: Send) -> Key | None:
-    """The scope of a key is who asks whom; its digest covers the message and nothing else."""
-    return _keyed(send.key, send.principal, send.agent, [send.message, send.run, send.conversation])
-
-
-def _fork_key(branch: Branch, run: Run) -> Key | None:
-    return _keyed(branch.key, branch.principal, run.agent, ["fork", run.id, branch.at, branch.message])
-
-
-def _keyed(name: str | None, principal: Principal, agent: str, asked: list[object]) -> Key | None:
-    if name is None:
-        return None
-    if not 1 <= len(name) <= 255:
-        raise Invalid("An idempotency key has 1 to 255 characters.", field="Idempotency-Key")
-    return Key(f"{principal}>{agent}", name, hashlib.sha256(msgspec.json.encode(asked)).digest())

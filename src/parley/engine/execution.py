@@ -7,10 +7,11 @@ from contextlib import aclosing
 from functools import partial
 
 from parley.core.agents import Agent
+from parley.core.commands import Begin, Emit, Recover, Report
 from parley.core.conversations import hops_of
 from parley.core.dialogue import Round
 from parley.core.events import Canceled, Completed, Event, Failed, Rejected
-from parley.core.runs import Begin, Emit, Recover, Report, Run, State
+from parley.core.runs import Run, State
 from parley.core.turns import Final, Scribe
 from parley.core.views import View
 from parley.engine.attachments import Attachments
@@ -23,7 +24,7 @@ from parley.engine.turns import Turn
 from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
 from parley.ids import RunId
 from parley.telemetry import span, tell
-from parley.telemetry.trace import current, entered
+from parley.telemetry.trace import NONE, current, enter
 
 GRACE_S = 5.0
 
@@ -86,16 +87,17 @@ class Execution:
 
     def unregister(self, slug: str) -> None:
         """Begin no turn of this agent; what waits for it waits until it is registered again."""
-        del self._drivers[slug]
+        self._drivers.pop(slug, None)
 
     @property
     def drivers(self) -> Mapping[str, Driver]:
         return self._drivers
 
     async def admit(self, agent: Agent) -> Begin | Rejected | None:
-        """How a new input is taken: worked on at once; or queued (None), when its agent has a limit; or not at all."""
+        """How a new input is taken: worked on at once; or queued (None), when its agent has a limit or works elsewhere;
+        or not at all."""
         limits = agent.limits
-        if limits.max_concurrent is None:
+        if limits.max_concurrent is None and agent.slug in self._drivers:
             return None if self._closing else Begin(self._cluster.replica)
         if limits.max_queued is not None:
             # The one at the head of the queue may be about to begin: it does not count as waiting.
@@ -220,7 +222,12 @@ class Execution:
                         break
                     job.run = (await self._commands.execute(job.run.id, Begin(self._cluster.replica))).run
                 job.driver = self._drivers.get(job.run.agent)
-                job.run = await self._traced_turn(job, events)
+                run = job.run
+                # Part of the trace that its newest input came with, wherever and whenever it is worked on.
+                enter(run.trace or NONE)
+                with span("runtime.infer", run=run.id, agent=run.agent, epoch=run.epoch) as turn:
+                    job.run = await self._turn(job, events)
+                    turn.outcome = job.run.state.value
                 self._tell_ended(job.run)
                 events = None
                 if not job.run.ready or self._closing:
@@ -244,14 +251,6 @@ class Execution:
         except ParleyError as error:
             tell("dispatch.failed", agent=slug, code=error.code)
         self.dispatch(slug)
-
-    async def _traced_turn(self, job: _Job, events: list[Event] | None) -> Run:
-        """A turn is part of the trace that its newest input came with, wherever and whenever it is worked on."""
-        run = job.run
-        with entered(run.trace), span("runtime.infer", run=run.id, agent=run.agent, epoch=run.epoch) as turn:
-            run = await self._turn(job, events)
-            turn.outcome = run.state.value
-        return run
 
     async def _turn(self, job: _Job, events: list[Event] | None) -> Run:
         run = job.run

@@ -2,8 +2,9 @@
 
 from parley.clock import Clock, now_ms
 from parley.core.access import Principal
+from parley.core.commands import Fail
 from parley.core.frames import Frame, message_of
-from parley.core.runs import Fail, Run
+from parley.core.runs import Run
 from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange
 from parley.engine.ports import LASTING, Key, Record, Records

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from parley.core.runs import Emit, Report, Run
+from parley.core.commands import Emit, Report
+from parley.core.runs import Run
 from parley.core.turns import closed, is_delta, joined, size_of
 from parley.engine.commands import Commands, Outcome
 from parley.errors import ParleyError

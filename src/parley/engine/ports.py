@@ -370,3 +370,12 @@ class Forsaken(Protocol):
     async def forsake(self, run: Run) -> None:
         """The run, of which something was noted, was canceled or has failed. Best effort, within a few seconds."""
         ...
+
+
+@runtime_checkable
+class Distant(Protocol):
+    """A driver whose turns are done elsewhere, by somebody who comes for them (`engine.elsewhere`): nothing of it runs
+    in a replica, and `run` is never called."""
+
+    @property
+    def distant(self) -> Literal[True]: ...

@@ -7,8 +7,9 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from parley.core.canonical import Json, fields_of
+from parley.core.commands import CallTool, ReturnTool
 from parley.core.events import ToolCalled, ToolReturned, ToolStatus
-from parley.core.runs import CallTool, ReturnTool, Run
+from parley.core.runs import Run
 from parley.core.sanitising import sanitised
 from parley.engine.asks import Asked
 from parley.engine.exchange import Exchange

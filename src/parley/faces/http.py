@@ -1,13 +1,12 @@
-"""What every HTTP face shares: reading a body within its limit, answering with JSON, and what to do with a crash."""
+"""What every HTTP face shares: reading a body within its limit, and answering with JSON."""
 
 from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs
 
 import msgspec
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from parley.errors import InvalidJson, PayloadTooLarge
-from parley.telemetry import tell
 
 MAX_BODY = 10 * 1024 * 1024
 
@@ -29,33 +28,6 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._handler(scope, receive, send)
-
-
-class Shielded:
-    """The outermost layer: a defect is told to the operator, and the client learns only that there was one."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self._app(scope, receive, send)
-        begun = False
-
-        def watched(message: Message) -> Awaitable[None]:
-            nonlocal begun
-            begun = True
-            return send(message)
-
-        try:
-            return await self._app(scope, receive, watched)
-        except ClientGone:
-            return None
-        except Exception as error:  # noqa: BLE001 - the last line of defence
-            tell("http.crashed", path=scope["path"], error=error)
-            if not begun:
-                await answer(send, 500, {"error": {"code": "internal", "message": "Internal error."}})
-        return None
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:

@@ -28,6 +28,8 @@ from parley.telemetry import tell
 RUNTIME = "/internal/v1"
 """Where every request is signed, and bound to more than its headers: that face checks for itself."""
 _OPEN = frozenset({"/healthz", "/readyz"})
+_PAIRED = ("/agent-runtimes/", "/agent-accounts/", "/task-runs/")
+"""Where paired runtimes call: they have tokens of their own, which their face asks for."""
 _FOREIGN = {"code": "foreign_origin", "message": "This server answers only requests from its own machine."}
 
 Seen = dict[bytes, bytes]
@@ -57,7 +59,7 @@ class Identified:
         seen = headers_of(scope)
         if self._local and not is_local(seen.get(b"host", b""), seen.get(b"origin"), self._origins):
             return await answer(send, 403, {"error": _FOREIGN})
-        if _is_runtime(scope["path"]):
+        if _is_runtime(scope["path"]) or scope["path"].startswith(_PAIRED):
             scope["principal"] = None
             return await self._app(scope, receive, send)
         try:

@@ -11,6 +11,7 @@ from parley.errors import (
     NotFound,
     ParleyError,
     PayloadTooLarge,
+    RateLimited,
     StoreUnavailable,
     Unauthenticated,
 )
@@ -24,6 +25,7 @@ _STATUSES: list[tuple[type[ParleyError], int, str]] = [
     (Conflict, 409, "ABORTED"),
     (PayloadTooLarge, 413, "INVALID_ARGUMENT"),
     (Invalid, 400, "INVALID_ARGUMENT"),
+    (RateLimited, 429, "RESOURCE_EXHAUSTED"),
     (StoreUnavailable, 503, "UNAVAILABLE"),
     (IssuerUnavailable, 503, "UNAVAILABLE"),
 ]
@@ -31,9 +33,15 @@ _STATUSES: list[tuple[type[ParleyError], int, str]] = [
 
 async def refuse(send: Send, error: ParleyError, headers: Headers | None = None) -> None:
     """Answer with an error that has an answer; any other is a defect or a wrong setting, and is raised again."""
+    code, status = status_of(error)
+    await answer(send, code, {"error": _body(error, code, status)}, headers)
+
+
+def status_of(error: ParleyError) -> tuple[int, str]:
+    """The HTTP status of an error, and its canonical name; raises one that has none."""
     for kind, code, status in _STATUSES:
         if isinstance(error, kind):
-            return await answer(send, code, {"error": _body(error, code, status)}, headers)
+            return code, status
     raise error
 
 

@@ -1,4 +1,4 @@
-"""Where a request comes from, and how it was answered: the outermost layer, so that no answer goes past it."""
+"""The outermost layer: where a request comes from, how it was answered, and what to do with a crash."""
 
 from collections.abc import Awaitable, Callable
 from time import perf_counter
@@ -6,8 +6,9 @@ from time import perf_counter
 from msgspec.structs import replace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from parley.faces.http import Headers, headers_of
-from parley.telemetry.trace import NONE, Made, Trace, entered, headers_for, new_request_id, trace_of
+from parley.faces.http import ClientGone, Headers, answer, headers_of
+from parley.telemetry import tell
+from parley.telemetry.trace import NONE, Made, Trace, enter, headers_for, new_request_id, trace_of
 
 Answered = Callable[[str, int, float], None]
 """Told the template of the path, the status, and how many seconds it took until the answer began."""
@@ -18,7 +19,12 @@ OTHER = "other"
 
 
 class Traced:
-    """The trace of a request holds while it is answered, and is echoed in the answer; one without an id gets one."""
+    """The trace of a request holds while it is answered, and is echoed in the answer; one without an id gets one.
+
+    A defect is told to the operator, and the client learns only that there was one. One layer for all of it: each would
+    be one more to pass for every event of every stream. The trace is not taken back at the end, because a request is a
+    task of its own, with a context of its own.
+    """
 
     def __init__(self, app: ASGIApp, answered: Answered | None = None) -> None:
         self._app = app
@@ -27,29 +33,40 @@ class Traced:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        began = perf_counter()
-        trace, echoed = _read(scope)
+        came, begun, echoed = perf_counter(), False, _taken_up(scope)
 
         def traced(message: Message) -> Awaitable[None]:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *echoed]
+            nonlocal begun
+            if not begun:
+                begun = True
+                message["headers"] = [*message.get("headers", ()), *echoed]
                 if self._answered is not None:
-                    self._answered(_route(scope), message["status"], perf_counter() - began)
+                    self._answered(_route(scope), message["status"], perf_counter() - came)
             return send(message)
 
-        with entered(trace):
+        try:
             return await self._app(scope, receive, traced)
+        except ClientGone:
+            return None
+        except Exception as error:  # noqa: BLE001 - the last line of defence
+            tell("http.crashed", path=scope["path"], error=error)
+            if not begun:
+                await answer(traced, 500, {"error": {"code": "internal", "message": "Internal error."}})
+        return None
 
 
-def _read(scope: Scope) -> tuple[Trace, Headers]:
+def _taken_up(scope: Scope) -> Headers:
+    """Take up the trace of a request; what is to be told back of it."""
     seen = headers_of(scope)
     trace = _sent(scope) if b"traceparent" in seen or b"x-request-id" in seen else NONE
     if trace is NONE:
         id_ = new_request_id()
-        return Made("", "", id_), [(b"x-request-id", id_.encode())]
+        enter(Made("", "", id_))
+        return [(b"x-request-id", id_.encode())]
     if not trace.request_id:
         trace = replace(trace, request_id=new_request_id())
-    return trace, [(name.encode(), value.encode()) for name, value in headers_for(trace).items()]
+    enter(trace)
+    return [(name.encode(), value.encode()) for name, value in headers_for(trace).items()]
 
 
 def _sent(scope: Scope) -> Trace:
@@ -63,6 +80,6 @@ def _sent(scope: Scope) -> Trace:
 
 
 def _route(scope: Scope) -> str:
-    """What a router found, or a face; never the path itself, of which there is no end."""
-    route = scope.get("route")
-    return scope.get(ROUTE) or getattr(route, "path", OTHER)
+    """What a face found, or a router; never the path itself, of which there is no end."""
+    found: str | None = scope.get(ROUTE)
+    return getattr(scope.get("route"), "path", OTHER) if found is None else found

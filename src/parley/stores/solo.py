@@ -25,11 +25,11 @@ class Solo:
         return [self._replica]
 
     async def bury(self) -> list[str]:
-        """Everybody who left work behind. Nobody can join them later: the store is locked."""
+        """Every replica that left work behind. Nobody can join them later: the store is locked."""
         if self._buried:
             return []
         self._buried = True
-        owners = {run.owner for run in await self._store.runs_in(State.WORKING)}
+        owners = {run.owner for run in await self._store.runs_in(State.WORKING) if not run.elsewhere}
         return sorted(owners - {self._replica})
 
     async def forget(self, replica: str) -> None:

@@ -27,13 +27,26 @@ Exporter = Callable[[str, Trace, int], Opened]
 """Opens a span with a name, the trace that it is part of, and when it began."""
 
 _handlers: list[Handler] = []
+_timers: list[Handler] = []
+"""Those of them that want to know of spans."""
 _exporters: list[Exporter] = []
 
+_EPOCH_NS = time_ns() - perf_counter_ns()
+"""Spans are measured by a clock that is never set."""
 
-def attach(handler: Handler) -> Detach:
+
+def attach(handler: Handler, *, spans: bool = True) -> Detach:
     """Call `handler(name, fields)` for everything told from now on; the result detaches it."""
     _handlers.append(handler)
-    return lambda: _handlers.remove(handler)
+    if spans:
+        _timers.append(handler)
+
+    def detach() -> None:
+        _handlers.remove(handler)
+        if spans:
+            _timers.remove(handler)
+
+    return detach
 
 
 def export(exporter: Exporter) -> Detach:
@@ -47,56 +60,52 @@ def tell(name: str, /, **fields: Any) -> None:
         handler(name, fields)
 
 
-def span(name: str, /, **fields: Any) -> "Span":
+class Span:
     """`with span("runtime.tool", tool=name):` tells `span.ended` at the end, with how long it took and what came of it.
 
     What is started within it, and what it calls, is part of it in the trace, if somebody exports spans.
     """
-    return Span(name, fields)
 
+    __slots__ = ("_before", "_fields", "_name", "_opened", "_started", "outcome")
 
-class Span:
-    __slots__ = ("_before", "_began", "_fields", "_name", "_opened", "_started", "outcome")
-
-    def __init__(self, name: str, fields: dict[str, Any]) -> None:
+    def __init__(self, name: str, /, **fields: Any) -> None:
         self._name = name
         self._fields = fields
-        self._started = 0
+        self._opened: Opened | None = None
         self.outcome = ""
         """What came of it, in a word, where there is a better one than ok, refused, error or canceled."""
 
     def __enter__(self) -> "Span":
-        if _handlers or _exporters:
-            self._started = time_ns()
-            self._before = before = current()
-            self._opened = None
-            if _exporters:
-                self._opened = _exporters[-1](self._name, before, self._started)
-                enter(self._opened.trace)
-            self._began = perf_counter_ns()
+        self._started = perf_counter_ns()
+        if _exporters:
+            self._before = current()
+            self._opened = _exporters[-1](self._name, self._before, self._started + _EPOCH_NS)
+            enter(self._opened.trace)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not self._started:
-            return
-        ended = self._started + perf_counter_ns() - self._began
-        fields, trace = self._fields, self._before
-        fields["outcome"] = self.outcome or _outcome(error, fields)
+        ended, fields = perf_counter_ns(), self._fields
+        fields["outcome"] = self.outcome or ("ok" if error is None else _outcome(error, fields))
         if self._opened is not None:
-            trace = self._opened.trace
-            self._opened.end(ended, fields)
+            self._opened.end(ended + _EPOCH_NS, fields)
+        if _timers:
+            fields["name"] = self._name
+            fields["started_ns"] = self._started + _EPOCH_NS
+            fields["ended_ns"] = ended + _EPOCH_NS
+            fields["trace"] = current()
+            for handler in _timers:
+                handler("span.ended", fields)
+        if self._opened is not None:
             enter(self._before)
-        fields |= {"name": self._name, "started_ns": self._started, "ended_ns": ended, "trace": trace}
-        for handler in _handlers:
-            handler("span.ended", fields)
 
 
-def _outcome(error: BaseException | None, fields: dict[str, Any]) -> str:
+span = Span
+
+
+def _outcome(error: BaseException, fields: dict[str, Any]) -> str:
     """An error with a code is an answer. What interrupts a task or a generator is no exception in Python's sense."""
-    if error is None:
-        return "ok"
     if isinstance(code := getattr(error, "code", None), str):
         fields["code"] = code
         return "refused"

@@ -12,16 +12,16 @@ from parley.telemetry.trace import current
 _WARNINGS = frozenset(
     {
         "agent.raised", "agents.refused", "agents.unwatched", "append.deadlock", "append.failed", "auth.none",
-        "command.failed", "dispatch.failed", "http.crashed", "issuer.unavailable", "key.use_not_noted", "loop.broken",
-        "loop.failed", "model.failed", "push.broken", "push.dead", "push.refused", "push.unreadable", "replica.buried",
-        "replica.died", "secrets.readable_by_others", "signals.lost", "signing.key_unreadable", "stream.broken",
+        "command.failed", "dispatch.failed", "http.crashed", "issuer.unavailable", "key.use_not_noted",
+        "lease.not_ended", "lease.not_shortened", "loop.broken", "loop.failed", "model.failed", "push.broken",
+        "push.dead", "push.refused", "push.unreadable", "replica.buried", "replica.died", "runtime.not_noted",
+        "secrets.readable_by_others", "signals.lost", "signing.key_unreadable", "stream.broken",
         "tool.broken", "tool.failed", "tool.token_unreadable", "tool.unwatched", "turn.broken", "turn.stuck",
     }
 )  # fmt: skip
 _QUIET = frozenset(
     {"turn.not_needed", "turn.ended", "append.conflict", "auth.refused", "push.delivered", "tool.ended", "tool.late"}
 )
-_UNLOGGED = frozenset({"span.ended"})
 
 
 def configure(format_: Literal["console", "json"], level: str) -> Detach:
@@ -38,9 +38,10 @@ def configure(format_: Literal["console", "json"], level: str) -> Detach:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    # Decided once: these are told for every turn, and a logger that drops them costs more than the turn's own span.
-    unlogged = _UNLOGGED if level == "debug" else _UNLOGGED | _QUIET
-    return attach(lambda name, fields: None if name in unlogged else _log(name, fields))
+    if level == "debug":
+        return attach(_log, spans=False)
+    # Some of these are told for every turn, and a logger takes a while to find out that it has nothing to say.
+    return attach(lambda name, fields: None if name in _QUIET else _log(name, fields), spans=False)
 
 
 def _log(name: str, fields: dict[str, Any]) -> None:

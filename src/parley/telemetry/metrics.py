@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import accumulate
-from threading import Lock
 from typing import Any
 
 from msgspec import Struct
@@ -27,6 +26,7 @@ BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 _BOUNDS = (*map(str, BOUNDS_S), "+Inf")
 
 Values = tuple[str, ...]
+Told = tuple[object, ...]
 
 
 class Gauge(Struct, frozen=True):
@@ -37,98 +37,104 @@ class Gauge(Struct, frozen=True):
     counts: Mapping[str, int]
 
 
-class Durations:
-    """A histogram for each set of labels. Counting is all it does: a client library's own takes far longer."""
+class Family:
+    """Counts by their labels, of which there is an end, whatever is told."""
 
-    def __init__(self, name: str, about: str, labels: Values) -> None:
-        self._about = (name, about, labels)
-        self._series: dict[Values, list[float]] = {}
-        """How many in each bucket, and at last the sum."""
+    def __init__(self, labels: Values, size: int, agents: Container[str]) -> None:
+        self._labels = labels
+        self._size = size
+        self._agents = agents
+        self._kept: dict[Values, list[float]] = {}
+        self.known: dict[Told, list[float]] = {}
+        """The same counts by what was told: it is told again and again, and its labels need be made only once."""
 
-    def add(self, values: Values, seconds: float) -> None:
-        found = self._series.get(values)
-        if found is None:
-            if len(self._series) >= MOST_SERIES:
-                values = (OTHER,) * len(values)
-            found = self._series.setdefault(values, [0.0] * (len(BOUNDS_S) + 2))
-        found[bisect_left(BOUNDS_S, seconds)] += 1
-        found[-1] += seconds
+    def find(self, told: Told) -> list[float]:
+        values = tuple(map(self._value, self._labels, told))
+        if values not in self._kept and len(self._kept) >= MOST_SERIES:
+            values = (OTHER,) * len(values)
+        counts = self._kept.setdefault(values, [0.0] * self._size)
+        if OTHER not in values:
+            self.known[told] = counts
+        return counts
 
-    def copied(self) -> "Durations":
-        copy = Durations(*self._about)
-        copy._series = {values: list(counts) for values, counts in self._series.items()}
-        return copy
+    def items(self) -> list[tuple[Values, list[float]]]:
+        return list(self._kept.items())
 
-    def family(self) -> Metric:
-        name, about, labels = self._about
-        family = HistogramMetricFamily(name, about, labels=labels)
-        for values, (*counts, total) in self._series.items():
-            family.add_metric(values, list(zip(_BOUNDS, accumulate(counts), strict=True)), total)
-        return family
+    def _value(self, label: str, value: object) -> str:
+        text = "" if value is None else str(value)[:LONGEST_VALUE]
+        return OTHER if label == "agent" and text and text not in self._agents else text
 
 
 class Metrics:
-    """The figures of one server. `agents` are those whose names may be labels."""
+    """The figures of one server. `agents` are those whose names may be labels.
+
+    Counted without a lock: one thread tells nearly everything, and it tells it for every request. What another one
+    tells at the very same moment may be missed.
+    """
 
     def __init__(self, agents: Container[str]) -> None:
         self._agents = agents
-        self._lock = Lock()
-        """Threads tell too, and read."""
-        self._events: Counter[Values] = Counter()
-        self._spans = Durations("parley_span_seconds", "How long things took, by name.", SPAN_LABELS)
-        self._answers = Durations(
-            "parley_http_answer_seconds", "From a request to the beginning of its answer.", ANSWER_LABELS
-        )
+        self._events = Family(EVENT_LABELS, 1, agents)
+        self._spans = Family(SPAN_LABELS, len(BOUNDS_S) + 2, agents)
+        self._answers = Family(ANSWER_LABELS, len(BOUNDS_S) + 2, agents)
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
 
     def heard(self, name: str, fields: dict[str, Any]) -> None:
         """Attach this to the seam."""
-        with self._lock:
-            if name == "span.ended":
-                seconds = (fields["ended_ns"] - fields["started_ns"]) / 1e9
-                self._spans.add(self._values(fields["name"], fields, SPAN_LABELS), seconds)
-            else:
-                self._count(self._values(name, fields, EVENT_LABELS))
+        get = fields.get
+        if name == "span.ended":
+            told = (fields["name"], get("agent"), get("outcome"), get("tool"))
+            seconds = (fields["ended_ns"] - fields["started_ns"]) / 1e9
+            _add(self._spans.known.get(told) or self._spans.find(told), seconds)
+        else:
+            told = (name, get("agent"), get("code"), get("how"), get("state"), get("tool"))
+            (self._events.known.get(told) or self._events.find(told))[0] += 1
 
     def answered(self, route: str, status: int, seconds: float) -> None:
-        with self._lock:
-            self._answers.add((route, str(status)), seconds)
+        told = (route, status)
+        _add(self._answers.known.get(told) or self._answers.find(told), seconds)
 
     def text(self, gauges: Sequence[Gauge] = ()) -> bytes:
         """Everything, as Prometheus reads it. May be called in a thread: of many figures it takes a while."""
-        with self._lock:
-            events, spans, answers = Counter(self._events), self._spans.copied(), self._answers.copied()
-        measured = map(self._measured, gauges)
-        return generate_latest(_Families([_counted(events), spans.family(), answers.family(), *measured, *self._own]))
-
-    @property
-    def _own(self) -> Iterable[Metric]:
-        """The process itself: memory, processor time, open files."""
-        return self._process.collect()
-
-    def _count(self, values: Values) -> None:
-        if values not in self._events and len(self._events) >= MOST_SERIES:
-            values = (OTHER,) * len(values)
-        self._events[values] += 1
+        families = [
+            _counted("parley_events", "What was told, by name.", EVENT_LABELS, self._events),
+            _histogram("parley_span_seconds", "How long things took, by name.", SPAN_LABELS, self._spans),
+            _histogram("parley_http_answer_seconds", "From a request to its answer.", ANSWER_LABELS, self._answers),
+            *map(self._measured, gauges),
+            *self._process.collect(),
+        ]
+        return generate_latest(_Families(families))
 
     def _measured(self, gauge: Gauge) -> Metric:
         whole, counts = "" in gauge.counts, Counter[Values]()
         for agent, count in gauge.counts.items():
-            counts[() if whole else (self._agent(agent),)] += count
+            counts[() if whole else (agent if agent in self._agents else OTHER,)] += count
         family = GaugeMetricFamily(gauge.name, gauge.about, labels=() if whole else ("agent",))
         for values, count in counts.items():
             family.add_metric(values, count)
         return family
 
-    def _values(self, name: str, fields: dict[str, Any], labels: Values) -> Values:
-        agent = fields.get("agent")
-        rest = [str(fields[label])[:LONGEST_VALUE] if label in fields else "" for label in labels[2:]]
-        return (name, self._agent(agent) if agent else "", *rest)
 
-    def _agent(self, slug: str) -> str:
-        return slug if slug in self._agents else OTHER
+def _add(counts: list[float], seconds: float) -> None:
+    """How many in each bucket, and at last the sum. A client library's own histogram takes far longer."""
+    counts[bisect_left(BOUNDS_S, seconds)] += 1
+    counts[-1] += seconds
+
+
+def _counted(name: str, about: str, labels: Values, found: Family) -> Metric:
+    family = CounterMetricFamily(name, about, labels=labels)
+    for values, counts in found.items():
+        family.add_metric(values, counts[0])
+    return family
+
+
+def _histogram(name: str, about: str, labels: Values, found: Family) -> Metric:
+    family = HistogramMetricFamily(name, about, labels=labels)
+    for values, (*counts, total) in found.items():
+        family.add_metric(values, list(zip(_BOUNDS, accumulate(counts), strict=True)), total)
+    return family
 
 
 class _Families(Collector):
@@ -137,10 +143,3 @@ class _Families(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self._families
-
-
-def _counted(events: Mapping[Values, int]) -> Metric:
-    family = CounterMetricFamily("parley_events", "What was told, by name.", labels=EVENT_LABELS)
-    for values, count in events.items():
-        family.add_metric(values, count)
-    return family

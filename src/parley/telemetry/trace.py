@@ -5,7 +5,9 @@ it all the same.
 """
 
 import re
+from collections.abc import Callable
 from contextvars import ContextVar
+from itertools import count
 from random import getrandbits
 
 from msgspec import Struct
@@ -42,6 +44,9 @@ class Made(Trace, frozen=True, omit_defaults=True, gc=False):
 
 NONE = Trace()
 
+_PROCESS = f"{getrandbits(96):024x}"
+_requests = count(1)
+
 _current: ContextVar[Trace] = ContextVar("trace", default=NONE)
 
 
@@ -74,23 +79,21 @@ def _valid_state(text: str) -> str:
 
 
 def new_request_id() -> str:
-    return f"{getrandbits(128):032x}"
+    """Of no use to anybody who guesses it, so that it need only be unlike all others."""
+    return f"{_PROCESS}{next(_requests):08x}"
 
 
-def current() -> Trace:
-    """Of the request or the turn that is under way here; empty when there is none."""
-    return _current.get()
+current: Callable[[], Trace] = _current.get
+"""Of the request or the turn that is under way here; empty when there is none."""
+
+enter: Callable[[Trace], object] = _current.set
+"""Make a trace the current one for the rest of this task."""
 
 
 def sent() -> Trace | None:
     """The same, as it is to be kept with an input: None when nobody sent one."""
     trace = _current.get()
     return None if trace is NONE or type(trace) is Made else trace
-
-
-def enter(trace: Trace) -> None:
-    """For the rest of this task."""
-    _current.set(trace)
 
 
 def entered(trace: Trace | None) -> "_Entered":

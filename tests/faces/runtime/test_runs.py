@@ -51,6 +51,12 @@ async def test_a_run_without_a_name_is_found_again_by_an_idempotency_key(wire: W
     assert first.json()["runId"] == again.json()["runId"] != other.json()["runId"]
 
 
+@pytest.mark.parametrize("key", ["", "k" * 256])
+async def test_an_idempotency_key_has_a_length(wire: Wire, key: str) -> None:
+    reply = await wire.post("/runs", {"thread_id": THREAD, "agent": "echo"}, headers={"Idempotency-Key": key})
+    assert error_of(reply) == (400, "invalid_request", "Idempotency-Key must have 1 to 255 characters")
+
+
 async def test_an_agent_that_is_not_there_for_the_caller_is_not_found(wire: Wire) -> None:
     for slug in ("nobody", "hidden"):
         reply = await wire.post("/runs", {"thread_id": THREAD, "agent": slug})
@@ -221,6 +227,7 @@ async def test_a_frame_without_words_reaches_the_agent_as_data(wire: Wire, clien
         ({"payload": []}, "payload must be an object"),
         ({"payload": None}, "payload must be an object"),
         ({"frame_id": "a\x00b"}, "frame_id must not contain control characters"),
+        ({"frame_id": "ab\n"}, "frame_id must not contain control characters"),
         ({"frame_id": "x" * 256}, "frame_id must have at most 255 characters"),
     ],
 )

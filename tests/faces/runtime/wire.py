@@ -2,14 +2,15 @@
 
 from contextlib import aclosing
 from typing import Any
+from urllib.parse import parse_qsl, unquote
 
 import httpx2
 import msgspec
-from msgspec.structs import replace
 
 from parley.clock import now_ms
+from parley.ids import new_id
 from parley.runtime_client import RuntimeClient
-from parley.security.signatures import Claims, claims_for, sign
+from parley.security.signatures import TTL_S, Claims, sign
 
 SECRET = "dev-runtime-signature-secret"
 THREAD = "thread_abc"
@@ -82,13 +83,15 @@ def claims_of(path: str, body: object = None, user: object = 42, guest: str | No
     fields: Json = body if isinstance(body, dict) else {}
     nested = fields.get("request")
     named: Json = {**(nested if isinstance(nested, dict) else {}), **fields}
-    asked = dict(pair.split("=", 1) for pair in query.split("&") if "=" in pair)
-    run = steps.split("/")[2] if steps.startswith("/runs/") else named.get("run_id")
-    thread = asked.get("thread_id") or named.get("thread_id")
-    return replace(
-        claims_for(now_ms(), run_id=run, thread_id=thread, guest_scope=guest),
-        user_id=user if isinstance(user, int) else None,
-    )
+    asked = dict(parse_qsl(query, keep_blank_values=True))
+    in_path = steps.removeprefix("/runs/").rpartition("/")[0] if steps.startswith("/runs/") else ""
+    run = unquote(in_path) or asked.get("run_id") or named.get("run_id")
+    thread = asked.get("thread_id", named.get("thread_id"))
+    return Claims(
+        now_ms() // 1000, now_ms() // 1000 + TTL_S, f"nonce-{new_id()}",
+        run if isinstance(run, str) else None, thread if isinstance(thread, str) else None,
+        user if isinstance(user, int) else None, guest,
+    )  # fmt: skip
 
 
 def undeclared(document: Json, answered: list[tuple[str, str, int]]) -> list[str]:

@@ -113,7 +113,7 @@ def _missing(known: Parts, whole: Parts) -> Parts | None:
         return None
     for place, part in enumerate(known):
         other = prints[place]
-        if part == other:
+        if part == other or (part.blob is not None and part == _filed(other)):
             continue
         if place < len(known) - 1 or part.text is None or other.text is None:
             return None
@@ -128,3 +128,9 @@ def _print(part: Part) -> Part:
     if part.raw is None:
         return part
     return replace(part, raw=None, blob=BlobRef(hashlib.sha256(part.raw).hexdigest(), len(part.raw)))
+
+
+def _filed(part: Part) -> Part:
+    """A file of text as it is kept when it is large."""
+    content = (part.text or "").encode()
+    return replace(part, text=None, blob=BlobRef(hashlib.sha256(content).hexdigest(), len(content), text=True))

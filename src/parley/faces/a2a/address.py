@@ -6,9 +6,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley.engine.exchange import Exchange
 from parley.faces.a2a.discovery import CARD_PATHS, Discovery
-from parley.faces.a2a.downloads import FOLDER, Downloads, wanted
 from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.rest import Rest
+from parley.faces.downloads import Downloads, artifact_of
 from parley.faces.tracing import OTHER, ROUTE
 
 _PREFIX = "/agents/"
@@ -20,15 +20,12 @@ _HOOKS = "pushNotificationConfigs"
 class Addresses:
     """`/agents/{slug}` and what is below it; the same at the root for the default agent; `/{tenant}/…` over HTTP."""
 
-    def __init__(
-        self, exchange: Exchange, rpc: JsonRpc, rest: Rest, discovery: Discovery, downloads: Downloads,
-        others: ASGIApp,
-    ) -> None:  # fmt: skip
+    def __init__(self, exchange: Exchange, rpc: JsonRpc, rest: Rest, discovery: Discovery, others: ASGIApp) -> None:
         self._exchange = exchange
         self._rpc = rpc
         self._rest = rest
         self._discovery = discovery
-        self._downloads = downloads
+        self._downloads = Downloads(exchange)
         self._others = others
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -50,7 +47,7 @@ class Addresses:
             return self._rpc(scope, receive, send)
         if f"/{rest}" in CARD_PATHS and method in ("GET", "HEAD"):
             return self._discovery.card(scope, receive, send)
-        if method == "GET" and wanted(rest) is not None:
+        if method == "GET" and artifact_of(rest) is not None:
             return self._downloads(scope, receive, send)
         return self._rest(scope, receive, send)
 
@@ -83,11 +80,11 @@ def _below(steps: list[str]) -> str:
         case ["tasks", task]:
             verb = task.rpartition(":")[2]
             return f"tasks/{{id}}:{verb}" if verb in _VERBS else "tasks/{id}"
-        case ["tasks", _, folder, _] if folder == FOLDER:
-            return f"tasks/{{id}}/{FOLDER}/{{sha256}}"
         case ["tasks", _, hooks] if hooks == _HOOKS:
             return f"tasks/{{id}}/{_HOOKS}"
         case ["tasks", _, hooks, _] if hooks == _HOOKS:
             return f"tasks/{{id}}/{_HOOKS}/{{config}}"
+        case ["tasks", _, "artifacts", _, *_]:
+            return "tasks/{id}/artifacts/{artifact}"
         case _:
             return OTHER

@@ -7,20 +7,19 @@ from msgspec.structs import replace
 
 from parley.core.access import demand, may_use
 from parley.core.agents import Agent
-from parley.core.artifacts import Part
 from parley.core.runs import Run, evolve
 from parley.core.views import View, view_of
 from parley.engine.commands import Outcome
-from parley.engine.exchange import Branch, Exchange, Send
+from parley.engine.exchange import Exchange
 from parley.engine.hooks import Hook
 from parley.engine.ports import Listing
 from parley.engine.push import Push
+from parley.engine.requests import Branch, Send
 from parley.errors import (
     AgentNotFound,
     ExtensionRequired,
     Invalid,
     InvalidCursor,
-    NotFound,
     PushNotSupported,
     Unsupported,
 )
@@ -74,17 +73,6 @@ class Operations:
         _check_history(params.history_length)
         run = await self._visible(call, params.id)
         return await self._showing.task(await self._exchange.view(run.id), params.history_length)
-
-    async def download(self, call: Call, task: str, sha256: str) -> Part:
-        """The bytes of an artifact's part, by their digest."""
-        run = await self._visible(call, task)
-        view = await self._exchange.view(run.id)
-        parts = (part for artifact in view.artifacts for part in artifact.parts)
-        found = next((part for part in parts if part.blob is not None and part.blob.sha256 == sha256), None)
-        if found is None:
-            raise NotFound("The task has no such artifact.")
-        (loaded,) = await self._exchange.attachments.loaded((found,))
-        return loaded
 
     async def list_tasks(self, call: Call, query: Query) -> Page:
         """The caller's own tasks; an administrator, too, lists only its own here."""

@@ -1,6 +1,8 @@
 """What a caller sees of a run: cut to what was asked for, with the bytes that are kept beside the log in place."""
 
 from collections.abc import Sequence
+from functools import partial
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
@@ -24,7 +26,7 @@ class Showing:
             return shown
         return replace(
             shown,
-            artifacts=[replace(one, parts=await self._made(view.run, one.parts)) for one in shown.artifacts],
+            artifacts=[replace(one, parts=await self._made(view.run, one.id, one.parts)) for one in shown.artifacts],
             history=[await self.said(said) for said in shown.history],
         )
 
@@ -40,21 +42,23 @@ class Showing:
         payload = event.payload
         if not isinstance(payload, ArtifactAdded) or all(part.blob is None for part in payload.parts):
             return event
-        return replace(event, payload=replace(payload, parts=await self._made(run, payload.parts)))
+        # Which part of the whole a later piece becomes is not known here: it is shown as it is.
+        made = self._exchange.attachments.loaded if payload.append else partial(self._made, run, payload.artifact)
+        return replace(event, payload=replace(payload, parts=await made(payload.parts)))
 
-    async def _made(self, run: Run, parts: Parts) -> Parts:
+    async def _made(self, run: Run, artifact: str, parts: Parts) -> Parts:
         """What is larger than the agent wants to be shown in its tasks is fetched from an address of its own."""
         agent = self._exchange.agents.get(run.agent)
         limit = agent.inline_bytes if agent else None
         if limit is not None:
-            parts = tuple(self._addressed(run, part, limit) for part in parts)
+            task, made = quote(run.id, safe=""), quote(artifact, safe="")
+            url = f"{self._base_url}/agents/{run.agent}/tasks/{task}/artifacts/{made}"
+            parts = tuple(_addressed(part, limit, f"{url}?part={n}" if n else url) for n, part in enumerate(parts))
         return await self._exchange.attachments.loaded(parts)
 
-    def _addressed(self, run: Run, part: Part, limit: int) -> Part:
-        if part.blob is None or part.blob.size <= limit:
-            return part
-        url = f"{self._base_url}/agents/{run.agent}/tasks/{run.id}/artifacts/{part.blob.sha256}"
-        return replace(part, blob=None, url=url)
+
+def _addressed(part: Part, limit: int, url: str) -> Part:
+    return part if part.blob is None or part.blob.size <= limit else replace(part, blob=None, url=url)
 
 
 def _latest(history: Sequence[Said], length: int | None) -> Sequence[Said]:

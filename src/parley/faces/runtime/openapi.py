@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from parley.faces.runtime.routes import PREFIX, Operation, Parameter
+from parley.faces.runtime.routes import PREFIX, Operation, Parameter, Stream
 from parley.faces.runtime.words import Refusal
 
 Json = dict[str, Any]
@@ -70,7 +70,10 @@ def document(operations: Iterable[Operation], version: str) -> Json:
 def _types(operation: Operation) -> Iterable[type]:
     if operation.body is not None:
         yield operation.body
-    yield from (type_ for type_ in answers_of(operation).values() if isinstance(type_, type) and type_ is not dict)
+    for of in answers_of(operation).values():
+        type_ = of.event if isinstance(of, Stream) else of
+        if isinstance(type_, type) and type_ is not dict:
+            yield type_
 
 
 def answers_of(operation: Operation) -> dict[int, object]:
@@ -101,7 +104,7 @@ _TEXT: Json = {"schema": {"type": "string", "minLength": 1}}
 
 def _owner(operation: Operation) -> Iterable[Json]:
     for name, description, required in _OWNERS[operation.owner]:
-        schema: Json = {"type": "integer"} if name == "x-oa-user-id" else {"type": "string", "minLength": 1}
+        schema: Json = {"type": "integer" if name == "x-oa-user-id" else "string"}
         yield {"name": name, "in": "header", "required": required, "description": description, "schema": schema}
 
 
@@ -113,9 +116,12 @@ def _parameter(one: Parameter) -> Json:
 
 
 def _answer(status: int, of: object, refs: dict[type, Json]) -> Json:
-    if isinstance(of, str):
-        content: Json = {of: {"schema": {"type": "string"}}}
-    else:
-        schema: Json = {"type": "object"} if of is dict or not isinstance(of, type) else refs[of]
-        content = {"application/json": {"schema": schema}}
+    """The schema of a stream is the one of each of its events."""
+    match of:
+        case Stream(event):
+            content: Json = {"text/event-stream": {"schema": refs[event]}}
+        case type() if of is not dict:
+            content = {"application/json": {"schema": refs[of]}}
+        case _:
+            content = {"application/json": {"schema": {"type": "object"}}}
     return {"description": _DESCRIPTIONS[status], "content": content}

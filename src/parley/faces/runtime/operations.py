@@ -5,8 +5,8 @@ from functools import partial
 from parley.faces.runtime.deliveries import Deliveries
 from parley.faces.runtime.openapi import document
 from parley.faces.runtime.requests import Reply, Request
-from parley.faces.runtime.routes import Operation, Parameter, Routes, Streamed
-from parley.faces.runtime.runs import Runs
+from parley.faces.runtime.routes import Operation, Parameter, Routes, Stream, Streamed
+from parley.faces.runtime.runs import MAX_KEY, Runs
 from parley.faces.runtime.stream import DEFAULT_TAIL_MS, MAX_TAIL_MS, Tail
 from parley.faces.runtime.tools import Tooling, ToolsAnswer, ToolsAsk
 from parley.faces.runtime.words import (
@@ -21,6 +21,7 @@ from parley.faces.runtime.words import (
     Refusal,
     RunAccepted,
     Snapshot,
+    StreamEvent,
 )
 
 THREAD = Parameter("thread_id", "query", {"type": "string", "minLength": 1}, "The run's thread.", required=True)
@@ -34,7 +35,10 @@ TAIL = Parameter(
     "tail_ms", "query", {"type": "integer", "minimum": 1, "default": DEFAULT_TAIL_MS},
     f"How long to stay open for what comes, in ms; more than {MAX_TAIL_MS} counts as that.",
 )  # fmt: skip
-KEY = Parameter("Idempotency-Key", "header", {"type": "string", "minLength": 1}, "Names a run that has no `run_id`.")
+KEY = Parameter(
+    "Idempotency-Key", "header", {"type": "string", "minLength": 1, "maxLength": MAX_KEY},
+    "Names a run that has no `run_id`.",
+)  # fmt: skip
 
 
 def routes(runs: Runs, tail: Tail, deliveries: Deliveries, tooling: Tooling, version: str) -> Routes:
@@ -71,7 +75,7 @@ def routes(runs: Runs, tail: Tail, deliveries: Deliveries, tooling: Tooling, ver
         ),
         Operation(
             "GET", "/runs/{run_id}/stream", "stream", "What happens to a run, from any event on.", stream,
-            {200: "text/event-stream", **refused, 410: Refusal},
+            {200: Stream(StreamEvent), **refused, 410: Refusal},
             span="runtime.stream", parameters=(THREAD, CURSOR, LAST_EVENT, TAIL), owner="user or guest",
         ),
         Operation(

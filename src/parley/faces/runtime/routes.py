@@ -1,7 +1,7 @@
 """The operations of the contract: one table, from which routing, spans and the OpenAPI document come."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 from starlette.types import Receive, Send
@@ -28,6 +28,12 @@ class Parameter(Struct, frozen=True):
     required: bool = False
 
 
+class Stream(NamedTuple):
+    """An answer of server-sent events, each of this type."""
+
+    event: type
+
+
 class Operation(Struct, frozen=True):
     method: Literal["GET", "POST"]
     path: str
@@ -35,7 +41,7 @@ class Operation(Struct, frozen=True):
     summary: str
     handler: Handler
     answers: Mapping[int, object]
-    """By status: the type of the answer's body, or a media type where it is no JSON."""
+    """By status: the type of the answer's body, or a stream."""
     span: Span | None = None
     """None where the exchange opens one itself."""
     body: type | None = None

@@ -7,9 +7,10 @@ from parley.clock import iso
 from parley.core.access import Principal, demand, may_use
 from parley.core.frames import Frame
 from parley.core.runs import Run
-from parley.engine.exchange import Exchange, Opening
+from parley.engine.exchange import Exchange
 from parley.engine.frames import Frames
-from parley.errors import AgentNotFound, Conflict, Forbidden, KeyReused, NotCancelable, NotFound, RunNotFound
+from parley.engine.requests import Opening
+from parley.errors import AgentNotFound, Conflict, Forbidden, Invalid, KeyReused, NotCancelable, NotFound, RunNotFound
 from parley.faces.runtime.requests import Reply, Request
 from parley.faces.runtime.words import (
     CancelAccepted,
@@ -22,6 +23,8 @@ from parley.faces.runtime.words import (
     status_of,
 )
 from parley.ids import RunId, is_id
+
+MAX_KEY = 255
 
 
 class Runs:
@@ -95,4 +98,8 @@ class Runs:
 
 def _named(caller: Principal, key: str | None) -> str | None:
     """Without a name of its own a run is found again by the caller's idempotency key."""
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{caller}>{key}")) if key else None
+    if key is None:
+        return None
+    if not 1 <= len(key) <= MAX_KEY:
+        raise Invalid(f"Idempotency-Key must have 1 to {MAX_KEY} characters")
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{caller}>{key}"))

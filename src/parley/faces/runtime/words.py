@@ -5,11 +5,14 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from parley.core.runs import Run, State
+from parley.ids import MAX_LENGTH, PATTERN
 
-NAME = r"^[^\x00-\x1f\x7f]+$"
-"""Ids are shown in headers and kept in columns: no control characters."""
+NAME = r"^[^\x00-\x1f\x7f]+$(?!\n)"
+"""Ids are shown in headers and kept in columns: no control characters. (`$` alone allows a line break at the end.)"""
 
 Name = Annotated[str, Meta(min_length=1, max_length=255, pattern=NAME)]
+Id = Annotated[str, Meta(min_length=1, extra_json_schema={"maxLength": MAX_LENGTH, "pattern": f"^{PATTERN}$"})]
+"""What the engine makes a run or a conversation of; it is the engine that refuses others."""
 Object = dict[str, Any]
 
 Status = Literal["created", "running", "canceling", "canceled", "succeeded", "failed"]
@@ -21,8 +24,8 @@ Code = Literal[
 class NewRun(Struct, frozen=True):
     """`run_id` names the run, so that asking again finds it; else one is made."""
 
-    thread_id: Name
-    run_id: Name | None = None
+    thread_id: Id
+    run_id: Id | None = None
     agent: Name | None = None
 
 
@@ -92,6 +95,14 @@ class DeliveryAccepted(Struct, frozen=True, rename="camel"):
     event_id: str
     status: Literal["accepted"]
     idempotent_replay: bool
+
+
+class StreamEvent(Struct, frozen=True):
+    """One event of a stream: `id` is its number in the run, `data` is JSON, or `[DONE]` when nothing follows."""
+
+    event: Literal["message"]
+    id: Annotated[str, Meta(pattern="^[0-9]+$")]
+    data: str
 
 
 class Fault(Struct, frozen=True, omit_defaults=True):

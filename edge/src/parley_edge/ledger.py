@@ -1,0 +1,93 @@
+"""What a runtime holds, on disk: so that a killed one can deliver what it had finished, and give back what it had not.
+
+One file for each task run, in a folder for each profile. A claim is not forced to disk: it only matters to a process
+that dies, and a machine that dies loses a lease's time. A result is.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from parley_edge import files
+from parley_edge.answers import Completed, Failed, Result, Write
+from parley_edge.shapes import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    run: str
+    lease: str
+    runtime_id: str
+    result: Result | None = None
+    """None while it is worked on."""
+
+
+class Ledger:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def open(self) -> None:
+        files.make_private_folder(self._folder.parent)
+        files.make_private_folder(self._folder)
+        files.sweep(self._folder)
+
+    def keep(self, entry: Entry) -> None:
+        """A result is on disk when this returns."""
+        content = json.dumps(_written(entry), ensure_ascii=False).encode("utf-8", "replace")
+        files.write(self._path(entry.run), content, durable=entry.result is not None)
+
+    def forget(self, run: str) -> None:
+        self._path(run).unlink(missing_ok=True)
+
+    def entries(self) -> list[Entry]:
+        """What is left of an earlier process. A file that cannot be read is set aside, not deleted."""
+        return [entry for path in self._files() if (entry := self._read(path)) is not None]
+
+    def clear(self) -> None:
+        """Forget everything, for a profile that is removed."""
+        for path in self._files():
+            path.unlink(missing_ok=True)
+        if self._folder.is_dir() and not any(self._folder.iterdir()):
+            self._folder.rmdir()
+
+    def _files(self) -> Iterable[Path]:
+        return sorted(self._folder.glob("*.json")) if self._folder.is_dir() else []
+
+    def _read(self, path: Path) -> Entry | None:
+        try:
+            return _entry(json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            # Delivered by a runtime that is at work.
+            return None
+        except (ValueError, KeyError, TypeError):
+            path.rename(path.with_suffix(".broken"))
+            return None
+
+    def _path(self, run: str) -> Path:
+        """Named by a digest: an id is the platform's word, and no file name."""
+        return self._folder / f"{hashlib.sha256(run.encode()).hexdigest()[:40]}.json"
+
+
+def _written(entry: Entry) -> Json:
+    said: Json = {"task_run_id": entry.run, "lease_id": entry.lease, "runtime_id": entry.runtime_id}
+    match entry.result:
+        case Completed(output, writes):
+            return said | {"complete": output, "artifacts": [write.request for write in writes]}
+        case Failed(error, code):
+            return said | {"fail": error, "code": code}
+        case None:
+            return said
+
+
+def _entry(said: Json) -> Entry:
+    return Entry(str(said["task_run_id"]), str(said["lease_id"]), str(said["runtime_id"]), _result(said))
+
+
+def _result(said: Json) -> Result | None:
+    if "complete" in said:
+        writes = cast(list[Json], said["artifacts"])
+        return Completed(cast(Json, said["complete"]), tuple(Write(dict(one)) for one in writes))
+    return Failed(str(said["fail"]), str(said["code"])) if "fail" in said else None

@@ -1,0 +1,174 @@
+"""`a2a-runtime start`: a profile at work until it is stopped."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from parley_edge import __version__, profiles
+from parley_edge.errors import INTERRUPTED, OK, AlreadyRunning, NotAccepted
+from parley_edge.files import Claim
+from parley_edge.http import Http
+from parley_edge.ledger import Ledger
+from parley_edge.local import LocalAgent
+from parley_edge.places import claim_of, ledger_of
+from parley_edge.platform import Platform
+from parley_edge.profiles import Profile
+from parley_edge.proxies import Proxies, is_loopback
+from parley_edge.view import JsonLines, Lines, Live, View, foot
+from parley_edge.work import Pace, Runtime
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PATIENCE = 3
+"""Signals after which the process ends at once; what it holds is seen to at the next start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the command line asked for."""
+
+    profile: str | None = None
+    api_base: str | None = None
+    endpoint: str | None = None
+    concurrency: int = 1
+    timeout_s: float = 600.0
+    grace_s: float = 30.0
+    as_json: bool = False
+
+
+def start(order: Order) -> int:
+    folder = profiles.home()
+    name, profile = profiles.read(folder).resolved(order.profile)
+    claim = _claimed(folder, name)
+    try:
+        return asyncio.run(_work(order, name, profile, ledger_of(folder, name)))
+    finally:
+        claim.release()
+
+
+def _claimed(folder: Path, name: str) -> Claim:
+    """One runtime for each profile on a machine: two would deliver each other's results."""
+    profiles.prepare(folder)
+    claim = claim_of(folder, name)
+    for _ in range(3):
+        # Whoever asks whether it is held, holds it for a moment.
+        if claim.take():
+            return claim
+        time.sleep(0.05)
+    raise AlreadyRunning(
+        f"A runtime with the profile '{name}' is running already (process {claim.holder() or 'unknown'}).",
+        "Stop it first. To work on several tasks at once, start it with --concurrency N.",
+    )
+
+
+async def _work(order: Order, name: str, profile: Profile, ledger: Ledger) -> int:
+    profile = _adjusted(profile, order)
+    view = _view(order.as_json)
+    http = Http(proxies=Proxies.from_environment())
+    ledger.open()
+    runtime = Runtime(
+        profile.runtime_id,
+        Platform(http, profile.api_base, profile.runtime_token, profile.agent_id),
+        LocalAgent(Http(keep=False), profile.local_agent_endpoint, order.timeout_s),
+        ledger,
+        Pace(order.concurrency, order.grace_s, profile.heartbeat_interval_seconds, profile.pull_interval_seconds),
+        view,
+    )
+    title = _greeted(view, name, profile)
+    try:
+        return await _until_stopped(runtime, view, title)
+    except NotAccepted as refusal:
+        raise explained(refusal, profile.api_base) from None
+    finally:
+        view.close()
+        http.close()
+
+
+def _adjusted(profile: Profile, order: Order) -> Profile:
+    """For this time only."""
+    base, endpoint = order.api_base or profile.api_base, order.endpoint or profile.local_agent_endpoint
+    return replace(profile, api_base=base, local_agent_endpoint=endpoint)
+
+
+def _greeted(view: View, name: str, profile: Profile) -> str:
+    """Say who works for whom, and what should not be so."""
+    base, endpoint = profile.api_base, profile.local_agent_endpoint
+    title = f"{profile.agent_name or profile.agent_id} at {base}, asked at {endpoint}"
+    what = f"a2a-runtime {__version__}, profile {name}: {title}"
+    who = {"profile": name, "agent_id": profile.agent_id, "pid": os.getpid()}
+    view("started", what=what, api_base=base, endpoint=endpoint, **who)
+    for warning in (*profiles.complaints(profiles.home()), *warnings(base, endpoint)):
+        view("warning", what=warning)
+    return title
+
+
+def _view(as_json: bool) -> View:
+    if as_json:
+        return JsonLines(sys.stdout)
+    live = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return Live(sys.stdout) if live else Lines(sys.stdout)
+
+
+def warnings(api_base: str, endpoint: str) -> list[str]:
+    """What is possible and should not be."""
+    from urllib.parse import urlsplit
+
+    base, local = urlsplit(api_base), urlsplit(endpoint)
+    found: list[str] = []
+    if base.scheme == "http" and not is_loopback(base.hostname or ""):
+        found.append(f"the token and all tasks go to {api_base} unencrypted; use https")
+    if not is_loopback(local.hostname or ""):
+        found.append(f"{endpoint} is not on this machine: an adapter is not an authentication boundary")
+    return found
+
+
+def explained(refusal: NotAccepted, api_base: str) -> NotAccepted:
+    """A token that does not hold: which, why, and what to do."""
+    message = f"{refusal.message} (at {api_base})"
+    if refusal.code == "runtime_revoked":
+        hint = "Another pairing of this agent is in use; if it shall be this machine, pair again: a2a-runtime pair"
+    else:
+        hint = "The platform does not know this runtime's token. Pair again: a2a-runtime pair"
+    return NotAccepted(refusal.status, refusal.code, message, hint)
+
+
+async def _until_stopped(runtime: Runtime, view: View, title: str) -> int:
+    began = time.monotonic()
+    _heed_signals(runtime)
+    ticking: asyncio.Task[None] | None = None
+    if isinstance(view, Live):
+        hands, link = runtime.hands, runtime.link
+        view.standing = lambda: foot(
+            title, hands.jobs.values(), hands.ended, up=link.up, seconds=time.monotonic() - began
+        )
+        ticking = asyncio.create_task(_tick(view))
+    try:
+        await runtime.run()
+    finally:
+        if ticking is not None:
+            ticking.cancel()
+    view("stopped", **runtime.hands.ended)
+    return OK
+
+
+async def _tick(view: View) -> None:
+    while True:
+        view.refresh()
+        await asyncio.sleep(1.0)
+
+
+def _heed_signals(runtime: Runtime) -> None:
+    seen = 0
+
+    def heed() -> None:
+        nonlocal seen
+        seen += 1
+        if seen >= _PATIENCE:
+            os._exit(INTERRUPTED)
+        runtime.stop()
+
+    for number in _SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, heed)

@@ -1,0 +1,62 @@
+"""What a caller wants of the exchange, in nobody's wire format."""
+
+import hashlib
+
+import msgspec
+from msgspec import Struct
+
+from parley.core.access import Principal
+from parley.core.conversations import Message
+from parley.core.runs import Run
+from parley.engine.ports import Key
+from parley.errors import Invalid
+
+
+class Send(Struct, frozen=True):
+    """Ask an agent: a new run, or one more input to `run`."""
+
+    agent: str
+    principal: Principal
+    message: Message
+    run: str | None = None
+    conversation: str | None = None
+    key: str | None = None
+
+
+class Opening(Struct, frozen=True):
+    """Begin a run that waits for input until somebody closes it. Whoever names it may ask again and gets the same."""
+
+    agent: str
+    principal: Principal
+    conversation: str
+    run: str | None = None
+
+
+class Branch(Struct, frozen=True):
+    """Begin a run as a copy of `run` up to the event `at` (its last one when None), and go on from there."""
+
+    run: str
+    principal: Principal
+    agent: str | None = None
+    at: int | None = None
+    message: Message | None = None
+    """A new input; None works on the last one again."""
+    conversation: str | None = None
+    key: str | None = None
+
+
+def send_key(send: Send) -> Key | None:
+    """The scope of a key is who asks whom; its digest covers the message and nothing else."""
+    return _keyed(send.key, send.principal, send.agent, [send.message, send.run, send.conversation])
+
+
+def branch_key(branch: Branch, run: Run) -> Key | None:
+    return _keyed(branch.key, branch.principal, run.agent, ["fork", run.id, branch.at, branch.message])
+
+
+def _keyed(name: str | None, principal: Principal, agent: str, asked: list[object]) -> Key | None:
+    if name is None:
+        return None
+    if not 1 <= len(name) <= 255:
+        raise Invalid("An idempotency key has 1 to 255 characters.", field="Idempotency-Key")
+    return Key(f"{principal}>{agent}", name, hashlib.sha256(msgspec.json.encode(asked)).digest())

@@ -1,0 +1,72 @@
+"""Which agents are served, and by which drivers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from parley.core.agents import Agent, check_agent
+from parley.engine.ports import Driver
+from parley.errors import AgentNotFound, Invalid
+
+
+class Changed(Struct, frozen=True):
+    """Which agents came, changed and went, by their slugs."""
+
+    added: list[str]
+    replaced: list[str]
+    removed: list[str]
+
+
+class Roster(Mapping[str, Agent]):
+    """Agents as their drivers describe them at the moment: one that is served elsewhere may learn more about itself."""
+
+    def __init__(self) -> None:
+        self._served: dict[str, Driver] = {}
+
+    def __getitem__(self, slug: str) -> Agent:
+        return self._served[slug].agent
+
+    def __contains__(self, slug: object) -> bool:
+        return slug in self._served
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._served)
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    def agent(self, slug: str) -> Agent:
+        try:
+            return self._served[slug].agent
+        except KeyError:
+            raise AgentNotFound(f"There is no agent {slug!r} here.") from None
+
+    def driver(self, slug: str) -> Driver | None:
+        return self._served.get(slug)
+
+    def add(self, driver: Driver) -> None:
+        _by_slug([*self._served.values(), driver])
+        self._served[driver.agent.slug] = driver
+
+    def replace(self, drivers: Sequence[Driver]) -> Changed:
+        """Serve exactly these, all or none of the change; those that are equal stay the ones they were."""
+        wanted, before = _by_slug(drivers), dict(self._served)
+        changed = Changed(
+            added=[slug for slug in wanted if slug not in before],
+            replaced=[slug for slug in wanted if slug in before and wanted[slug] != before[slug]],
+            removed=[slug for slug in before if slug not in wanted],
+        )
+        kept = {slug: before[slug] for slug in wanted if slug in before and slug not in changed.replaced}
+        self._served.clear()
+        self._served.update({**wanted, **kept})
+        return changed
+
+
+def _by_slug(drivers: Sequence[Driver]) -> dict[str, Driver]:
+    found: dict[str, Driver] = {}
+    for driver in drivers:
+        check_agent(driver.agent)
+        if driver.agent.slug in found:
+            raise Invalid(f"There are two agents with the slug {driver.agent.slug!r}.", field="slug")
+        found[driver.agent.slug] = driver
+    return found

@@ -1,0 +1,1 @@
+"""The platform's side of agents behind NAT: pairing, and the calls of the runtimes that do their work."""
