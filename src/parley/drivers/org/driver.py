@@ -100,6 +100,7 @@ class OrgDriver:
         task, state, since = _taken_up(kernel, turn, folder)
         async with aclosing(kernel.run(task, state)) as happenings:
             async for happening in happenings:
+                state = _told_of(happening, state, turn)
                 await self._reported(happening)
                 async for output in _said(happening, turn, since, roots):
                     yield output
@@ -155,6 +156,15 @@ async def _said(happening: Happening, turn: Turn, since: int, roots: Roots) -> A
                 yield chunk
             yield _failure_report(ended)
             yield Failed("pace_emergency", ended.text)
+
+
+def _told_of(happening: Happening, before: State, turn: Turn) -> State:
+    """The operator hears of every change of the PACE level, and of the A2A state that goes with it."""
+    level = happening.state.level
+    if level != before.level:
+        shown = {"contingent": "input-required", "emergency": "failed"}.get(level, "working")
+        tell("org.pace", run=turn.run_id, agent=turn.agent.slug, level=level, before=before.level, state=shown)
+    return happening.state
 
 
 def _noted(happening: Happening, turn: Turn, since: int) -> Note:
