@@ -35,7 +35,7 @@ def cases() -> list[Case]:
         Case("edge.cancel", "ms", lambda: run(alone(), canceled), "allowed", lambda: 100.0, "max", 1.0, note=p50),
         Case("edge.idle", "%", lambda: asyncio.run(idle()), "allowed", lambda: 2.0, "max", 1.0,
              note=lambda _: f"of a core, for {RUNTIMES} runtimes that wait for work"),
-        Case("edge.pg.deliver", "ms", lambda: run(apart(), delivered), "allowed", lambda: 50.0, "max", 1.0, note=p50),
+        Case("edge.pg.deliver", "ms", lambda: run(apart(), delivered), "allowed", lambda: 30.0, "max", 1.0, note=p50),
         Case("edge.pg.cancel", "ms", lambda: run(apart(), canceled), "allowed", lambda: 100.0, "max", 1.0, note=p50),
     ]  # fmt: skip
 

@@ -219,7 +219,7 @@ async def open_faces(
             return settings.default_agent or next(iter(exchange.agents), None)
 
         discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")
-        async with open_push(exchange, settings, records, signing) as push:
+        async with open_push(exchange, settings, records, signing, base_url) as push:
             operations = Operations(exchange, push, cards, default, _witness(exchange, settings))
             deliveries = Deliveries(records)
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
@@ -268,12 +268,12 @@ def counting(exchange: Exchange) -> Generator[Metrics, None, None]:
 
 @asynccontextmanager
 async def open_push(
-    exchange: Exchange, settings: Settings, records: Records, signing: SigningKeys
+    exchange: Exchange, settings: Settings, records: Records, signing: SigningKeys, base_url: str
 ) -> AsyncGenerator[Push, None]:
     """Tells receivers of updates while it is open, when this replica leads."""
     outbound = Outbound(Guard(_allowed(settings)))
     push = Push(
-        Hooks(records, open_secrets(settings)), exchange.store, Webhooks(exchange, outbound, signing.sign),
+        Hooks(records, open_secrets(settings)), exchange.store, Webhooks(exchange, outbound, signing.sign, base_url),
         lambda: exchange.membership.leads, outbound.guard.check_url,
     )  # fmt: skip
     exchange.on_growth = push.grown

@@ -127,6 +127,24 @@ async def test_the_card_shows_the_organisation_and_the_contracts_own_fields(tmp_
     assert shown == SKILLS
 
 
+async def test_the_card_says_which_credentials_are_asked_for(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data", [driver(tmp_path)], auth="required") as server, httpx2.AsyncClient() as http:
+        card = (await http.get(f"{server.url}/.well-known/agent.json")).json()
+    assert card["authentication"] == {"schemes": ["bearer", "apiKey"]}
+    assert set(card["securitySchemes"]) == {"bearer", "apiKey"}
+
+
+async def test_a_definition_goes_before_the_organisation(tmp_path: Path) -> None:
+    path = tmp_path / "org.yaml"
+    path.write_text("driver: org\nname: Ours\nlimits: {max_queued: 3}\npush: true\n")
+    reading = Reading(Sources((str(path),)))
+    reading.check()
+    (found,) = reading.drivers
+    assert (found.agent.name, found.agent.push, found.agent.version) == ("Ours", True, "1.0")
+    assert (found.agent.limits.max_concurrent, found.agent.limits.max_queued) == (1, 3)
+    assert [skill.id for skill in found.agent.skills] == list(SKILLS)
+
+
 async def test_files_below_a_root_are_listed(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "figures.csv").touch()
@@ -159,6 +177,10 @@ async def test_a_stream_tells_of_every_step_and_files_are_delivered(tmp_path: Pa
 async def test_guidance_is_asked_for_and_the_task_resumes_with_it(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "app.py").write_text("def main()\n    return 1\n")
+    levels: list[tuple[str, str]] = []
+    detach = attach(
+        lambda name, fields: levels.append((fields["pace"], fields["state"])) if name == "org.pace" else None
+    )
     async with house(tmp_path, roots=["shared"]) as (_, client):
         task = await send(client, "Fix the bug in /nonexistent/critical/app.py")
         assert state(task) == "input_required"
@@ -175,6 +197,8 @@ async def test_guidance_is_asked_for_and_the_task_resumes_with_it(tmp_path: Path
     assert state(task) == "completed"
     assert text(made(task)["app.py"]) == "def main():\n    return 1\n"
     assert (tmp_path / "shared" / "app.py").read_text() == "def main()\n    return 1\n"
+    detach()
+    assert levels == [("contingent", "input-required")]
 
 
 async def test_giving_up_delivers_the_report_and_what_was_made(tmp_path: Path) -> None:
@@ -339,6 +363,25 @@ print("ok")
     (part,) = made(task)["image.bin"]["parts"]
     assert part["raw"].startswith("AAECAwQF")
     assert made(task)["image.bin"]["metadata"]["encoding"] == "base64"
+
+
+async def test_a_large_file_is_fetched_from_an_address_of_its_own(tmp_path: Path) -> None:
+    code = "import sys; open(sys.argv[1] + '/Großes.bin', 'wb').write(b'x\\0' * 700_000); print('ok')"
+    folder = own(tmp_path, script(tmp_path / "org", code))
+    async with house(tmp_path, folder=str(folder)) as (server, client), httpx2.AsyncClient() as http:
+        streamed = [update async for update in client.stream("Fix the bug")]
+        (update,) = [one["artifactUpdate"] for one in streamed if "Großes" in json.dumps(one, ensure_ascii=False)]
+        (part,) = update["artifact"]["parts"]
+        task = await client.get(update["taskId"])
+        assert made(task)["Großes.bin"]["parts"] == [part]
+        assert part["url"].startswith(f"{server.agent('org')}/tasks/{task['id']}/artifacts/")
+        assert made(task)["Großes.bin"]["metadata"]["size"] == 1_400_000
+        reply = await http.get(part["url"])
+        assert reply.content == b"x\0" * 700_000
+        assert reply.headers["content-disposition"] == "attachment; filename*=UTF-8''Gro%C3%9Fes.bin"
+        artifact = part["url"].rpartition("/")[2]
+        for path in (f"tasks/{task['id']}/artifacts/nothing", f"tasks/nobody/artifacts/{artifact}"):
+            assert (await http.get(f"{server.agent('org')}/{path}")).status_code == 404
 
 
 async def test_limits_of_a_command_are_failures_like_others(tmp_path: Path) -> None:

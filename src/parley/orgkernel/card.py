@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from parley.core.agents import Agent, Limits, Skill, plain_skill
 from parley.orgkernel.definitions import PASSTHROUGH, Domain, Organisation, Workflow
+from parley.orgkernel.files import INLINE_BYTES
 
 LIMITS = Limits(max_concurrent=1, max_queued=10, timeout_s=600)
 """One task at a time, ten that wait, ten minutes of work: the contract's configuration as it stands."""
@@ -20,7 +21,7 @@ def blank_agent(slug: str) -> Agent:
     """Only the organisation knows more of it: what a definition leaves out stays empty until that is read."""
     return Agent(
         slug, "", "", version="", limits=LIMITS, rescue="resume", push=False, extra=dict(EXTRA),
-        input_modes=MODES, output_modes=MODES,
+        input_modes=MODES, output_modes=MODES, inline_bytes=INLINE_BYTES,
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from parley.core.policy import ReasonCode
 from parley.errors import ConfigurationError, OutboundRefused
 from parley.security.netguard import Outbound, Reply, not_resolved
 from parley.telemetry import tell
+from parley.telemetry.trace import current, headers_for
 
 API = "https://api.github.com"
 TIMEOUT_S = 10.0
@@ -61,7 +62,7 @@ class GitHub:
     async def send(self, asked: Asked) -> Reply:
         """The answer, with the token taken out of it wherever it stands."""
         token = self._token()
-        headers = {**_HEADERS, **({"authorization": f"Bearer {token}"} if token else {})}
+        headers = {**headers_for(current()), **_HEADERS, **({"authorization": f"Bearer {token}"} if token else {})}
         content = None
         if asked.body is not None:
             content, headers = msgspec.json.encode(asked.body), {**headers, "content-type": "application/json"}

@@ -199,3 +199,10 @@ async def test_a_canceled_run_starts_no_tool(wire: Wire, client: RuntimeClient, 
 async def test_the_client_uses_tools(server: Server, provider: GitHubServer) -> None:
     async with RuntimeClient(server.url, SECRET, owner=Owner(user_id=42)) as client:
         assert (await client.execute(example()))["data"]["state"] == "succeeded"
+
+
+async def test_the_trace_of_a_request_goes_with_its_tool(wire: Wire, provider: GitHubServer) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    await wire.post(PATH, example(), headers={"traceparent": trace, "x-request-id": "req-7"})
+    [asked] = provider.asked
+    assert (asked.headers["traceparent"], asked.headers["x-request-id"]) == (trace, "req-7")

@@ -62,6 +62,10 @@ class Cards:
         self._made: dict[tuple[str, str, bool], tuple[Agent, Card]] = {}
         self._grpc: str | None = None
 
+    @property
+    def base_url(self) -> str:
+        return self._base_url
+
     def show_grpc(self, address: str) -> None:
         """Where gRPC is served (`host:port`), which is known only once it is."""
         self._grpc = address

@@ -59,7 +59,7 @@ class Operations:
         self._cards = cards
         self._default = default
         self._witness = witness
-        self._showing = Showing(exchange)
+        self._showing = Showing(exchange, cards.base_url)
         self._streaming = Streaming(exchange, self._showing)
 
     async def send(self, call: Call, ask: Ask) -> TaskShown | ReplyShown:

@@ -149,7 +149,7 @@ class Streaming:
     async def _made(self, run: Run, events: Sequence[Event], last_words: frozenset[str]) -> Step:
         frames: list[Frame] = []
         for event in events:
-            loaded = await self._exchange.attachments.loaded_event(event)
+            loaded = await self._showing.event(run, event)
             frames.append(Frame(event.seq, UpdateShown(run, loaded)))
             if event.type in last_words:
                 return Step(frames, last=True)
