@@ -23,9 +23,7 @@ def test_what_was_shown_is_not_shown_again() -> None:
     course = Course(mine=0, items={})
     said = [one.content for one in course.heard([item(1, "agent", "A0: Thinking... |"), item(2, "util", "Memory")])]
     said += [one.content for one in course.heard([item(1, "agent", "A0: Thinking... |||")])]
-    said += [
-        one.content for one in course.heard([item(1, "agent", "A0: Using tool"), item(3, "tool", "A0: Using tool")])
-    ]
+    said += [one.content for one in course.heard([item(1, "agent", "A0: Acting"), item(3, "tool", "A0: Acting")])]
     assert said == ["A0: Thinking...", "A0: Acting"]
 
 

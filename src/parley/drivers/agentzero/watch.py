@@ -88,7 +88,7 @@ class Watch:
             async for output in self._escalated(said, ""):
                 yield output
         else:
-            yield Status(said.text, f"{MARK}{news.at:.6f}")
+            yield Status(said.text, f"{MARK}{news.at!r}")
 
     async def ended(self, response: str | None) -> AsyncGenerator[Output, None]:
         """The last words, and the files that come with them; unless the last report says that this is no end."""
