@@ -11,6 +11,7 @@ from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
+from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.engine.deliveries import Deliveries
 from parley.engine.elsewhere import Elsewhere
@@ -29,6 +30,7 @@ from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.rest import Rest
 from parley.faces.a2a.webhooks import Webhooks
+from parley.faces.a2a.witness import Witness
 from parley.faces.admin import Admin
 from parley.faces.edge.claims import Platform
 from parley.faces.edge.pairing import PairingCalls
@@ -105,7 +107,8 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
     for driver in drivers:
         exchange.add(driver)
     OUTSIDE.open_guarded = lambda: GuardedTransport(Guard(_allowed(settings)))
-    async with tending(exchange.execution.drivers):
+    served = exchange.execution.drivers
+    async with tending(served), following_organisations(served):
         await exchange.start()
         try:
             yield exchange
@@ -168,7 +171,8 @@ def gate(settings: Settings, records: Records) -> Gate:
         )  # fmt: skip
     if settings.auth == "none":
         tell("auth.none", warning="Everybody who can reach this server may use it.")
-    return Gate(settings.auth, Credentials(ApiKeys(records), tokens))
+    configured = settings.api_key.get_secret_value() if settings.api_key else None
+    return Gate(settings.auth, Credentials(ApiKeys(records), tokens, configured))
 
 
 def signatures(settings: Settings, store: LogStore) -> Signatures:
@@ -215,8 +219,8 @@ async def open_faces(
             return settings.default_agent or next(iter(exchange.agents), None)
 
         discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")
-        async with open_push(exchange, settings, records, signing) as push:
-            operations = Operations(exchange, push, cards, default)
+        async with open_push(exchange, settings, records, signing, base_url) as push:
+            operations = Operations(exchange, push, cards, default, _witness(exchange, settings))
             deliveries = Deliveries(records)
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
             signed = signatures(settings, exchange.store)
@@ -243,6 +247,14 @@ async def open_faces(
                     yield Traced(_identified(faces, settings, entrance, signed), metrics.answered)
 
 
+def _witness(exchange: Exchange, settings: Settings) -> Witness | None:
+    if not settings.log_requests:
+        return None
+    witness = Witness()
+    exchange.on_change = witness.changed
+    return witness
+
+
 @contextmanager
 def counting(exchange: Exchange) -> Generator[Metrics, None, None]:
     """The figures of one server. Whatever is told in this process is counted, also of others in it."""
@@ -256,12 +268,12 @@ def counting(exchange: Exchange) -> Generator[Metrics, None, None]:
 
 @asynccontextmanager
 async def open_push(
-    exchange: Exchange, settings: Settings, records: Records, signing: SigningKeys
+    exchange: Exchange, settings: Settings, records: Records, signing: SigningKeys, base_url: str
 ) -> AsyncGenerator[Push, None]:
     """Tells receivers of updates while it is open, when this replica leads."""
     outbound = Outbound(Guard(_allowed(settings)))
     push = Push(
-        Hooks(records, open_secrets(settings)), exchange.store, Webhooks(exchange, outbound, signing.sign),
+        Hooks(records, open_secrets(settings)), exchange.store, Webhooks(exchange, outbound, signing.sign, base_url),
         lambda: exchange.membership.leads, outbound.guard.check_url,
     )  # fmt: skip
     exchange.on_growth = push.grown

@@ -326,3 +326,15 @@ class CommandOutput(AgentError):
     """The program wrote more than it may, or what is not in the vocabulary of a turn."""
 
     code = "command_output"
+
+
+class CommandRefused(AgentError):
+    """A workflow's command that is not run: a shell, code out of a message, a program that is not there."""
+
+    code = "command_refused"
+
+
+class OutsideRoots(AgentError):
+    """A path outside the folders that an organisation may touch, or one that a link leads out of them."""
+
+    code = "outside_roots"

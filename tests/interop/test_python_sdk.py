@@ -41,6 +41,7 @@ from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
 from jwt.api_jwk import PyJWK
 
 from parley.errors import StoreUnavailable
+from parley.faces.a2a.showing import Showing
 from parley.ids import new_id
 from parley.testing.servers import Server, serving
 
@@ -323,14 +324,14 @@ async def test_errors_are_the_clients_own_exceptions(connect: Connect) -> None:
 async def test_a_stream_that_breaks_is_an_exception(
     server: Server, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(event: Any) -> Any:
+    async def broken(self: Any, run: Any, event: Any) -> Any:
         raise StoreUnavailable("The disk is gone.")
 
     client = await connect("sleeper")
     task = await begun(client)
     subscription = client.subscribe(SubscribeToTaskRequest(id=task))
     await anext(subscription)
-    monkeypatch.setattr(server.exchange.attachments, "loaded_event", broken)
+    monkeypatch.setattr(Showing, "event", broken)
     await client.cancel_task(CancelTaskRequest(id=task))
     with pytest.raises(A2AError, match="The disk is gone"):
         await everything(subscription)

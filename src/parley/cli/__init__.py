@@ -1,6 +1,7 @@
 """`parley`: everything from a terminal. Commands import what they need when they run, so that help is instant."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -42,7 +43,7 @@ def up(
     from parley.settings import FILE, load
 
     settings = load(host=host, port=port, grpc_port=grpc_port, data_dir=data_dir)
-    run_server(settings, Definitions(sources(settings.agents, FILE), AGENTS))
+    run_server(settings, lambda: Definitions(sources(settings.agents, FILE), AGENTS))
 
 
 @app.command()
@@ -61,7 +62,7 @@ def serve(
     from parley.settings import FILE, load
 
     settings = load(host=host, port=port, grpc_port=grpc_port, data_dir=data_dir, store=store, agents=agents or None)
-    run_server(settings, Definitions(sources(settings.agents, FILE)))
+    run_server(settings, lambda: Definitions(sources(settings.agents, FILE)))
 
 
 @app.command()
@@ -83,7 +84,8 @@ def conformance(
     from parley.settings import load
 
     agent = make(streaming=streaming, push=push, extended=extended_card, required_extension=required_extension)
-    run_server(load(port=port, grpc_port=grpc_port, data_dir=data_dir, cards=cards), Definitions(Sources(), [agent]))
+    settings = load(port=port, grpc_port=grpc_port, data_dir=data_dir, cards=cards)
+    run_server(settings, lambda: Definitions(Sources(), [agent]))
 
 
 app.add_typer(tasks.app)
@@ -181,6 +183,50 @@ def unpair(
     from parley.cli.pairing import run_unpair
 
     run_unpair(agent, url, token, as_json=json)
+
+
+org_app = typer.Typer(help="Organisations: roles, domains and workflows in a folder.", no_args_is_help=True)
+app.add_typer(org_app, name="org")
+_WHICH_FOLDER = "The folder with active.json; the sample organisation if left out."
+
+
+@org_app.command("check")
+def org_check(
+    folder: Annotated[Path | None, typer.Argument(help=_WHICH_FOLDER)] = None, json: AsJson = False
+) -> None:  # fmt: skip
+    """Say what its card would offer, which domains reach no role or workflow, and everything that is wrong."""
+    from parley.cli.organisations import run_check
+
+    raise typer.Exit(run_check(folder, as_json=json))
+
+
+@org_app.command("graph")
+def org_graph(
+    plan: Annotated[str, typer.Argument(help="A workflow's id or name, or a JSON file that holds one.")],
+    folder: Annotated[Path | None, typer.Option(help=_WHICH_FOLDER)] = None,
+    svg: Annotated[Path | None, typer.Option(help="Save it as this SVG file.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Draw a workflow: here, or as SVG."""
+    from parley.cli.organisations import run_graph
+
+    raise typer.Exit(run_graph(plan, folder, svg, as_json=json))
+
+
+@org_app.command("serve")
+def org_serve(
+    config: Annotated[
+        Path | None, typer.Option(help="Contract 001's file; the sample organisation if left out.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port for HTTP; 0 takes a free one.")] = None,
+    grpc_port: GrpcPort = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Serve an organisation as one agent, as a2a_config.json says: with the built-in kernel or by an Agent-Zero."""
+    from parley.cli.orgserver import serve_organisation
+
+    serve_organisation(config, host=host, port=port, grpc_port=grpc_port, data_dir=data_dir)
 
 
 @keys_app.command("create")

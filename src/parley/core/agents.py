@@ -84,6 +84,10 @@ class Agent(Struct, frozen=True):
     input_modes: tuple[str, ...] = ("text/plain", "application/json")
     """Media types it reads; `*/*` and `image/*` are understood."""
     output_modes: tuple[str, ...] = ("text/plain", "application/json")
+    inline_bytes: int | None = None
+    """Artifacts of more bytes are shown by an address from which they can be fetched; None shows all of them whole."""
+    extra: dict[str, object] = {}
+    """More members of its card, for whoever reads more than A2A 1.0; the face fills in `authentication` among them."""
 
 
 def check_agent(agent: Agent) -> None:

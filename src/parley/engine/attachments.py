@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from parley.core.artifacts import BlobRef, Part, Parts
 from parley.core.commands import Report
 from parley.core.conversations import Message
-from parley.core.events import ArtifactAdded, Event
+from parley.core.events import ArtifactAdded
 from parley.engine.ports import Blobs
 
 INLINE_BYTES = 32 * 1024
@@ -31,12 +31,6 @@ class Attachments:
         if all(part.blob is None for part in parts):
             return parts
         return tuple([await self._get(part) for part in parts])
-
-    async def loaded_event(self, event: Event) -> Event:
-        payload = event.payload
-        if not isinstance(payload, ArtifactAdded) or all(part.blob is None for part in payload.parts):
-            return event
-        return replace(event, payload=replace(payload, parts=await self.loaded(payload.parts)))
 
     def _has_large(self, parts: Parts) -> bool:
         return any(self._is_large(part) for part in parts)

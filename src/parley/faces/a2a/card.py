@@ -62,6 +62,10 @@ class Cards:
         self._made: dict[tuple[str, str, bool], tuple[Agent, Card]] = {}
         self._grpc: str | None = None
 
+    @property
+    def base_url(self) -> str:
+        return self._base_url
+
     def show_grpc(self, address: str) -> None:
         """Where gRPC is served (`host:port`), which is known only once it is."""
         self._grpc = address
@@ -121,6 +125,13 @@ def card(
     return found if version == "1.0" else _with_old_fields(found, agent, url, schemes)
 
 
+def _extra(agent: Agent, schemes: dict[str, tuple[Json, Json]]) -> Json:
+    """What the agent adds of its own, for whoever reads more than 1.0: a client of 1.0 that verifies a signature knows
+    1.0's members only. None of A2A's own can be replaced; and only here is it known who is asked for what."""
+    known = {"authentication": {"schemes": list(schemes) or ["none"]}} if "authentication" in agent.extra else {}
+    return {**agent.extra, **known}
+
+
 def _interfaces(agent: Agent, url: str, grpc: str | None, generation: str) -> list[Json]:
     found: list[Json] = [
         {"url": url, "protocolBinding": binding, "protocolVersion": generation} for binding in BINDINGS
@@ -146,7 +157,7 @@ def _with_old_fields(found: Json, agent: Agent, url: str, schemes: dict[str, tup
     if schemes:
         old["securitySchemes"] = {name: {**modern, **ancient} for name, (modern, ancient) in schemes.items()}
         old["security"] = [{name: []} for name in schemes]
-    return {**found, **old}
+    return {**_extra(agent, schemes), **found, **old}
 
 
 def _schemes(access: Access) -> dict[str, tuple[Json, Json]]:

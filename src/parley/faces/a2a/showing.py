@@ -1,37 +1,72 @@
 """What a caller sees of a run: cut to what was asked for, with the bytes that are kept beside the log in place."""
 
 from collections.abc import Sequence
+from functools import partial
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from parley.core.artifacts import Part, Parts, text_part
+from parley.core.events import ArtifactAdded, Event
+from parley.core.runs import Run
 from parley.core.views import Said, View
-from parley.engine.attachments import Attachments
+from parley.engine.exchange import Exchange
 from parley.faces.a2a.words import ReplyShown, TaskShown
 
 
 class Showing:
-    def __init__(self, attachments: Attachments) -> None:
-        self._attachments = attachments
+    def __init__(self, exchange: Exchange, base_url: str) -> None:
+        self._exchange = exchange
+        self._base_url = base_url
 
     async def task(self, view: View, history_length: int | None, *, artifacts: bool = True) -> TaskShown:
         made = view.artifacts if artifacts else ()
         shown = TaskShown(view.run, view.status, _latest(view.history, history_length), made)
         if not view.has_blobs:
             return shown
-        load = self._attachments.loaded
         return replace(
             shown,
-            artifacts=[replace(artifact, parts=await load(artifact.parts)) for artifact in shown.artifacts],
+            artifacts=[replace(one, parts=await self._made(view.run, one.id, one.parts)) for one in shown.artifacts],
             history=[await self.said(said) for said in shown.history],
         )
+
+    async def queued(self, shown: TaskShown) -> TaskShown:
+        """With its place in the queue, if it waits in one: true at this moment only, so it is no part of the log."""
+        place = None if shown.status.said else await self._exchange.place_in_queue(shown.run)
+        if place is None:
+            return shown
+        words = text_part(f"Waiting for its turn: number {place} in the queue.")
+        return replace(shown, status=replace(shown.status, said=Said("agent", f"{shown.run.id}.queue", (words,))))
 
     async def answer(self, view: View, history_length: int | None) -> TaskShown | ReplyShown:
         if view.reply is not None:
             return ReplyShown(view.run, await self.said(view.reply))
-        return await self.task(view, history_length)
+        return await self.queued(await self.task(view, history_length))
 
     async def said(self, said: Said) -> Said:
-        return replace(said, parts=await self._attachments.loaded(said.parts))
+        return replace(said, parts=await self._exchange.attachments.loaded(said.parts))
+
+    async def event(self, run: Run, event: Event) -> Event:
+        payload = event.payload
+        if not isinstance(payload, ArtifactAdded) or all(part.blob is None for part in payload.parts):
+            return event
+        # Which part of the whole a later piece becomes is not known here: it is shown as it is.
+        made = self._exchange.attachments.loaded if payload.append else partial(self._made, run, payload.artifact)
+        return replace(event, payload=replace(payload, parts=await made(payload.parts)))
+
+    async def _made(self, run: Run, artifact: str, parts: Parts) -> Parts:
+        """What is larger than the agent wants to be shown in its tasks is fetched from an address of its own."""
+        agent = self._exchange.agents.get(run.agent)
+        limit = agent.inline_bytes if agent else None
+        if limit is not None:
+            task, made = quote(run.id, safe=""), quote(artifact, safe="")
+            url = f"{self._base_url}/agents/{run.agent}/tasks/{task}/artifacts/{made}"
+            parts = tuple(_addressed(part, limit, f"{url}?part={n}" if n else url) for n, part in enumerate(parts))
+        return await self._exchange.attachments.loaded(parts)
+
+
+def _addressed(part: Part, limit: int, url: str) -> Part:
+    return part if part.blob is None or part.blob.size <= limit else replace(part, blob=None, url=url)
 
 
 def _latest(history: Sequence[Said], length: int | None) -> Sequence[Said]:

@@ -31,11 +31,11 @@ Sign = Callable[[bytes, dict[str, Any]], Awaitable[tuple[str, str]]]
 class Webhooks:
     """Posts updates: to clients of 1.0 the update itself, to those of 0.3 the task as it is."""
 
-    def __init__(self, exchange: Exchange, outbound: Outbound, sign: Sign) -> None:
+    def __init__(self, exchange: Exchange, outbound: Outbound, sign: Sign, base_url: str) -> None:
         self._exchange = exchange
         self._outbound = outbound
         self._sign = sign
-        self._showing = Showing(exchange.attachments)
+        self._showing = Showing(exchange, base_url)
         self._new, self._old = V1(), V03()
 
     async def __call__(self, hook: Hook, run: Run, event: Event) -> Verdict:
@@ -57,7 +57,7 @@ class Webhooks:
         return _verdict(reply.status, reply.headers.get("retry-after", ""))
 
     async def _body(self, hook: Hook, run: Run, event: Event) -> bytes | None:
-        loaded = await self._exchange.attachments.loaded_event(event)
+        loaded = await self._showing.event(run, event)
         update = self._new.frame(UpdateShown(run, loaded), last=False)
         if update is None:
             return None

@@ -1,0 +1,204 @@
+"""The organisation kernel as a driver: what happens in a workflow, in the vocabulary of a turn (contract 001)."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw, Struct
+
+from parley.core.agents import Agent
+from parley.core.artifacts import Part, text_of
+from parley.core.events import Failed
+from parley.core.turns import ArtifactChunk, Done, NeedInput, Note, Output, Status, Text
+from parley.drivers.levels import Levels
+from parley.drivers.org.tools import Tools
+from parley.engine.ports import Llm
+from parley.engine.turns import Turn
+from parley.errors import OutsideRoots
+from parley.orgkernel.card import described
+from parley.orgkernel.files import MadeFile, Roots
+from parley.orgkernel.kernel import Asked, Ended, Exists, Finished, Happening, Kernel, Step, Task
+from parley.orgkernel.pace import GivenUp
+from parley.orgkernel.reading import Marks, Places, Problem, Reader, Reading, marks
+from parley.orgkernel.reports import Reports
+from parley.orgkernel.salute import Report
+from parley.orgkernel.state import State, packed, unpacked
+from parley.telemetry import tell
+
+MAX_FILES = 50
+OFFLINE = "offline"
+
+
+class Setup(Struct, frozen=True):
+    """Where an organisation lives, and what it may touch."""
+
+    places: Places
+    work: Path
+    """Each task gets a folder of its own below this one, which is always a root."""
+    roots: tuple[Path, ...] = ()
+
+
+class OrgDriver:
+    def __init__(self, agent: Agent, setup: Setup, llm: Llm) -> None:
+        self._defined = agent
+        self._setup = setup
+        self._llm = llm
+        self._reader = Reader(setup.places)
+        self._marks: Marks | None = None
+        self._reading = Reading(None, ())
+        self._agent = agent
+        self.refresh()
+
+    @property
+    def agent(self) -> Agent:
+        """As it is defined; where that says nothing, as the active organisation says."""
+        return self._agent
+
+    @property
+    def setup(self) -> Setup:
+        return self._setup
+
+    @property
+    def reading(self) -> Reading:
+        """The organisation as it was read last, and what is wrong with it."""
+        return self._reading
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OrgDriver) and self._made_of == other._made_of
+
+    def __hash__(self) -> int:
+        return hash(self._defined.slug)
+
+    @property
+    def _made_of(self) -> tuple[Agent, Setup, Llm]:
+        return self._defined, self._setup, self._llm
+
+    def refresh(self) -> bool:
+        """Read the folder again if anything in it has changed; whether the agent is another one now."""
+        found = marks(self._setup.places)
+        if found == self._marks:
+            return False
+        told = self._reading.problems
+        self._marks, self._reading = found, self._reader.read()
+        _tell_problems(self._defined.slug, [one for one in self._reading.problems if one not in told])
+        agent = described(self._defined, self._reading.organisation)
+        if agent == self._agent:
+            return False
+        self._agent = agent
+        return True
+
+    async def run(self, turn: Turn) -> AsyncGenerator[Output, None]:
+        await asyncio.to_thread(self.refresh)
+        roots = Roots([self._setup.work, *self._setup.roots])
+        folder = self._setup.work / turn.run_id
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        offline = self._agent.model in (None, OFFLINE)
+        tools = Tools(self._llm, offline=offline, roots=roots, organisation=self._setup.places.folder)
+        kernel = Kernel(self._reading.organisation, tools, _seen_from(folder, tools), self._agent.model or OFFLINE)
+        task, state, since = _taken_up(kernel, turn, folder)
+        levels = Levels(turn, state.level)
+        async with aclosing(kernel.run(task, state)) as happenings:
+            async for happening in happenings:
+                await self._reported(happening, levels)
+                async for output in _said(happening, turn, since, roots):
+                    yield output
+
+    async def _reported(self, happening: Happening, levels: Levels) -> None:
+        """A report that cannot be written must not end the work."""
+        if happening.report is None:
+            return
+        levels.heard(happening.report)
+        try:
+            await asyncio.to_thread(Reports(self._setup.places.reports_folder).write, happening.report)
+        except OSError as error:
+            tell("org.not_reported", agent=self._agent.slug, error=error)
+
+
+def _seen_from(folder: Path, tools: Tools) -> Exists:
+    return lambda path: tools.exists(str(folder / path))
+
+
+def _taken_up(kernel: Kernel, turn: Turn, folder: Path) -> tuple[Task, State, int]:
+    """Where the task stands: at its beginning, where it was broken off, or before the client's answer."""
+    state = unpacked(turn.notes.get("org", ""))
+    if state is None:
+        task = Task(turn.text, folder)
+        return task, kernel.begin(task), turn.offset
+    since = int(turn.notes.get("since", "0"))
+    task = Task(_asked_first(turn, since), folder)
+    if turn.notes.get("turn") == str(turn.number):
+        return task, state, since
+    return task, kernel.answered(state, turn.text), since
+
+
+def _asked_first(turn: Turn, since: int) -> str:
+    given = [text_of(said.parts) for said in turn.history if said.role == "user"]
+    return given[since] if since < len(given) else turn.text
+
+
+async def _said(happening: Happening, turn: Turn, since: int, roots: Roots) -> AsyncGenerator[Output, None]:
+    yield _noted(happening, turn, since)
+    match happening:
+        case Step(text, _, report):
+            yield Status(Part(text=text, metadata=_about(report)))
+        case Asked(question, state, report):
+            async for chunk in _files(state.files, roots):
+                yield chunk
+            yield NeedInput(Part(text=question.text, metadata=_about(report, guidance=question)))
+        case Finished(text, state, context):
+            async for chunk in _files(state.files, roots):
+                yield chunk
+            yield Text(text)
+            yield Done(context) if context else Done()
+        case Ended(ended, state):
+            async for chunk in _files(state.files, roots):
+                yield chunk
+            yield _failure_report(ended)
+            yield Failed("pace_emergency", ended.text)
+
+
+def _noted(happening: Happening, turn: Turn, since: int) -> Note:
+    """What is finished is not taken up again: input that comes later is another task."""
+    state = "" if isinstance(happening, Finished) else packed(happening.state)
+    return Note({"org": state, "turn": str(turn.number), "since": str(since)})
+
+
+def _about(report: Report, **more: object) -> Raw:
+    activity, status = report.activity, report.status
+    about: dict[str, object] = {
+        "workflow": activity.htn_plan, "step": activity.htn_step, "totalSteps": activity.htn_total_steps,
+        "progress": status.progress, "domain": activity.bst_domain, "role": report.unit.role_id,
+        "tool": activity.current_tool, "paceLevel": status.pace_level,
+    }  # fmt: skip
+    return Raw(msgspec.json.encode({**about, **more}))
+
+
+def _failure_report(ended: GivenUp) -> ArtifactChunk:
+    content = Part(data=Raw(msgspec.json.encode(ended)), media_type="application/json")
+    return ArtifactChunk(content, "failure-report", "Failure report", filename="failure-report.json")
+
+
+async def _files(paths: Iterable[str], roots: Roots) -> AsyncGenerator[ArtifactChunk, None]:
+    """Each under an id that is the same whenever it is shown, so that a later content takes the place of an earlier."""
+    for path in list(paths)[:MAX_FILES]:
+        made = await asyncio.to_thread(_made, path, roots)
+        if made is not None:
+            id_ = f"file-{hashlib.sha256(path.encode()).hexdigest()[:12]}"
+            yield ArtifactChunk(made.part, id_, made.name, metadata=made.metadata)
+
+
+def _made(path: str, roots: Roots) -> MadeFile | None:
+    """What is gone meanwhile, or was put where nobody may look, is no artifact."""
+    try:
+        return roots.read(path)
+    except (OutsideRoots, OSError) as error:
+        tell("org.file_refused", error=error)
+        return None
+
+
+def _tell_problems(slug: str, problems: Iterable[Problem]) -> None:
+    for problem in problems:
+        tell("org.problem", agent=slug, message=problem.text)

@@ -1,0 +1,141 @@
+"""How a node's work is done: by its own declared command, or by the model."""
+
+import asyncio
+import os
+import re
+from contextlib import aclosing
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from parley.core.artifacts import text_part
+from parley.drivers.programs import Program, Running, running
+from parley.engine.ports import Delta, Llm, Sampling, Speech
+from parley.errors import CommandRefused, ModelError, ModelNotSetUp, OutsideRoots
+from parley.orgkernel.files import Roots, mark_of, marks
+from parley.orgkernel.kernel import Result, Work
+from parley.orgkernel.running import MAX_OUTPUT, MAX_TIMEOUT_S, Given, arguments, paths_in
+from parley.telemetry import tell
+
+MAX_READ = 50_000
+_FENCE = re.compile(r"```[\w+-]*\n(.*?)```", re.DOTALL)
+_SKIPPED = "Passed over: this step needs a language model, and none is configured."
+
+
+class Tools:
+    def __init__(self, llm: Llm, *, offline: bool, roots: Roots, organisation: Path) -> None:
+        self._llm = llm
+        self._offline = offline
+        self._roots = roots
+        self._organisation = organisation
+
+    async def __call__(self, work: Work) -> Result:
+        if work.node.needs_model and self._offline:
+            return Result(_SKIPPED, skipped=True)
+        try:
+            found = await (self._run(work) if work.node.command else self._ask(work))
+            return await self._kept(work, found)
+        except (CommandRefused, OutsideRoots) as error:
+            return Result(reason=error.message)
+        except ModelError as error:
+            tell("org.model_failed", node=work.node.id, code=error.code, **error.details)
+            return Result(reason=error.message, hopeless=isinstance(error, ModelNotSetUp))
+
+    def exists(self, path: str) -> bool:
+        try:
+            return self._roots.inside(path).is_file()
+        except (OutsideRoots, OSError):
+            return False
+
+    async def _kept(self, work: Work, result: Result) -> Result:
+        """What was said as a file, where the node wants one."""
+        if not work.node.output_file or result.reason or result.exit_code:
+            return result
+        content = _program_text(result.text).encode()
+        path = await asyncio.to_thread(self._roots.write, work.folder, work.node.output_file, content)
+        return replace(result, files=tuple(dict.fromkeys((*result.files, str(path)))))
+
+    async def _run(self, work: Work) -> Result:
+        texts = (*reversed(work.guidance), work.task)
+        argv = arguments(work.node.command, Given(texts, work.folder, self._organisation, self._roots))
+        before = await asyncio.to_thread(self._marks, work)
+        try:
+            async with asyncio.timeout(min(max(work.node.timeout_s, 0.1), MAX_TIMEOUT_S)):
+                result = await _output(argv, work)
+        except TimeoutError:
+            result = Result(reason=f"it took longer than {work.node.timeout_s:g} s")
+        except OSError as error:
+            tell("org.command_failed", node=work.node.id, error=error)
+            result = Result(reason="the program could not be started")
+        after = await asyncio.to_thread(self._marks, work)
+        return replace(result, files=tuple(path for path, mark in after.items() if before.get(path) != mark))
+
+    def _marks(self, work: Work) -> dict[str, tuple[int, int]]:
+        """Of the folder of the task, and of the files that the message names."""
+        found = marks(work.folder)
+        for name in [one for text in (*work.guidance, work.task) for one in paths_in(text)][:20]:
+            try:
+                path = self._roots.inside(name)
+            except (OutsideRoots, OSError):
+                continue
+            if (mark := mark_of(path)) is not None:
+                found[str(path)] = mark
+        return found
+
+    async def _ask(self, work: Work) -> Result:
+        speech = Speech("user", (text_part(_question(work)),))
+        async with aclosing(self._llm.stream([speech], Sampling(_instructions(work)))) as outputs:
+            said = [output.text async for output in outputs if isinstance(output, Delta)]
+        return Result("".join(said))
+
+
+async def _output(argv: tuple[str, ...], work: Work) -> Result:
+    program = Program(argv, str(work.folder))
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(work.folder), "LANG": "C.UTF-8"}
+    async with running(program, environment, work.task.encode()) as under_way:
+        said, whole = await _read(under_way)
+        if not whole:
+            return Result(said, reason=f"it wrote more than {MAX_OUTPUT:,} bytes")
+        code = await under_way.ended()
+        # What went wrong is said on the other stream; what went well, on this one.
+        return Result(said if not code else f"{said}\n{under_way.stderr}".strip(), code)
+
+
+async def _read(program: Running) -> tuple[str, bool]:
+    """What it said, and whether that is all of it."""
+    found = b""
+    while chunk := await program.read():
+        found += chunk
+        if len(found) > MAX_OUTPUT:
+            return found[:MAX_OUTPUT].decode(errors="replace"), False
+    return found.decode(errors="replace"), True
+
+
+def _instructions(work: Work) -> str | None:
+    if work.role is None or work.workflow is None:
+        return None
+    node = work.node
+    lines = [
+        f"You are the {work.role.name} of an organisation, and follow the workflow {work.workflow.name!r}.",
+        f"This step: {node.name}. {node.action}".strip(),
+        node.tool_hint,
+        f"Answer with {node.output_file or 'the result of this step'} alone.",
+        "An earlier attempt did not succeed: take another approach." if work.alternative else "",
+    ]  # fmt: skip
+    return "\n".join(line for line in lines if line)
+
+
+def _question(work: Work) -> str:
+    blocks = [
+        work.task[:MAX_READ],
+        *(f"Guidance: {said}" for said in work.guidance),
+        *(f"Result of {name}: {said}" for name, said in work.before.items()),
+        *(f"Did not succeed: {why}" for why in work.failed),
+    ]
+    return "\n\n".join(blocks)
+
+
+def _program_text(said: str) -> str:
+    """Models wrap what belongs in a file."""
+    fenced = _FENCE.search(said)
+    return fenced[1] if fenced else said

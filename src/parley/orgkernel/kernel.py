@@ -1,0 +1,400 @@
+"""The embedded kernel: a message is assigned to a role, and its workflow followed to an end, a question or a fault."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from parley.clock import Clock, now_ms
+from parley.orgkernel.classifier import Assignment, assign
+from parley.orgkernel.definitions import Level, Node, Organisation, Role, Workflow
+from parley.orgkernel.graph import Outcome, next_node, step_number, steps
+from parley.orgkernel.pace import Evidence, GivenUp, Guidance, given_up, guidance, level_of, raised, shown
+from parley.orgkernel.salute import Activity, Environment, Location, Report, Status, Time, Unit, health
+from parley.orgkernel.salute import State as Condition
+from parley.orgkernel.state import MAX_KEPT, State, shortened
+from parley.orgkernel.triggers import Metrics
+from parley.orgkernel.verifying import agreed, refuted
+
+MAX_TURNS = 200
+"""Whatever a graph looks like, and whatever its nodes say."""
+
+
+class Work(Struct, frozen=True):
+    """What a node wants done."""
+
+    node: Node
+    task: str
+    folder: Path
+    role: Role | None = None
+    workflow: Workflow | None = None
+    guidance: tuple[str, ...] = ()
+    before: dict[str, str] = {}
+    """What earlier nodes brought to light."""
+    failed: tuple[str, ...] = ()
+    alternative: bool = False
+    """Whether what was tried before did not work, so that something else should be."""
+
+
+class Result(Struct, frozen=True):
+    """What came of it. `reason` says why it came to nothing."""
+
+    text: str = ""
+    exit_code: int | None = None
+    files: tuple[str, ...] = ()
+    reason: str = ""
+    hopeless: bool = False
+    """Whether trying again is of no use to anybody."""
+    skipped: bool = False
+
+
+class Task(Struct, frozen=True):
+    """The work as the client put it, and the folder in which it is done."""
+
+    text: str
+    folder: Path
+
+
+class Step(Struct, frozen=True):
+    """The work goes on at this node."""
+
+    text: str
+    state: State
+    report: Report
+
+
+class Asked(Struct, frozen=True):
+    question: Guidance
+    state: State
+    report: Report
+
+
+class Finished(Struct, frozen=True):
+    """Done. Without a report the message passed through: no role had anything to do with it."""
+
+    text: str
+    state: State
+    context: str = ""
+    """What the exit node stands for, and what was verified on the way to it."""
+    report: Report | None = None
+
+
+class Ended(Struct, frozen=True):
+    report_of: GivenUp
+    state: State
+    report: Report
+
+
+Happening = Step | Asked | Finished | Ended
+Do = Callable[[Work], Awaitable[Result]]
+Exists = Callable[[str], bool]
+"""Whether a file is there, named from the folder of the task."""
+
+
+class Kernel:
+    def __init__(
+        self, organisation: Organisation | None, do: Do, exists: Exists, model: str = "", clock: Clock = now_ms
+    ) -> None:  # fmt: skip
+        self._organisation = organisation
+        self._do = do
+        self._exists = exists
+        self._model = model
+        self._clock = clock
+
+    def begin(self, task: Task) -> State:
+        found = assign(self._organisation, task.text) if self._organisation else Assignment("conversational")
+        start = found.workflow.graph.start if found.workflow else ""
+        return State(
+            found.domain, found.role.id if found.role else "", found.workflow.id if found.workflow else "", start,
+            started=self._clock(),
+        )  # fmt: skip
+
+    def answered(self, state: State, text: str) -> State:
+        """Go on where the question was asked, with what the client said. Failures are still counted: they may go on."""
+        if state.confirming and agreed(text):
+            return replace(state, node=state.back, confirming=False, verdict="yes", attempts={}, level="primary")
+        return replace(
+            state, node=state.back or state.node, confirming=False, verdict="no" if state.confirming else "",
+            attempts={}, guidance=(*state.guidance, shortened(text, 600))[-3:], level="primary",
+        )  # fmt: skip
+
+    async def run(self, task: Task, state: State) -> AsyncGenerator[Happening, None]:
+        role, workflow = self._assigned(state, task)
+        if role is None or workflow is None:
+            yield await self._passed_through(task, state)
+            return
+        walk = _Walk(self, task, role, workflow, state)
+        async for happening in walk.happenings():
+            yield happening
+
+    def _assigned(self, state: State, task: Task) -> tuple[Role | None, Workflow | None]:
+        """As noted; anew, if the organisation has lost the one or the other meanwhile."""
+        if self._organisation is None or not state.role:
+            return None, None
+        role = self._organisation.role(state.role)
+        workflow = self._organisation.workflow(state.plan)
+        if role is not None and workflow is not None:
+            return role, workflow
+        found = assign(self._organisation, task.text)
+        return role or found.role, found.workflow
+
+    async def _passed_through(self, task: Task, state: State) -> Finished:
+        """No role, so no workflow and no report: an answer, as well as one can be given."""
+        node = Node("answer", "task", "Answer the message")
+        result = await self._do(Work(node, task.text, task.folder, guidance=state.guidance))
+        return Finished(result.text or result.reason, replace(state, files=_merged(state.files, result.files)))
+
+    async def done(self, work: Work) -> Result:
+        return await self._do(work)
+
+    def refuted(self, node: Node, result: Result) -> str:
+        return refuted(node, result.text, result.exit_code, result.reason, self._exists)
+
+    def reported(self, walk: "_Walk", condition: Condition | None = None, tool: str = "") -> Report:
+        state, role, now = walk.state, walk.role, self._clock()
+        organisation = self._organisation.id if self._organisation else ""
+        elapsed = (now - state.started) / 1000
+        return Report(
+            status=Status(
+                condition or _CONDITIONS[state.level], walk.progress(condition), state.level,
+                health(state.level, state.failures),
+            ),
+            activity=Activity(
+                shortened(walk.task.text), state.domain, walk.workflow.name, walk.step(condition),
+                len(steps(walk.workflow)), tool, state.attempts.get(state.node, 0),
+            ),
+            location=Location(str(walk.task.folder), state.files),
+            unit=Unit(role.id, role.name, reports_to=role.reports_to, organization=organisation),
+            time=Time(_stamp(now), _stamp(state.started), elapsed, state.turns, state.turns_since_progress),
+            environment=Environment(
+                self._model, tool_failures_consecutive=state.failures, tool_failures_total=state.failures_total
+            ),
+        )  # fmt: skip
+
+
+_CONDITIONS: dict[Level, Condition] = {
+    "primary": "active", "alternate": "error_recovery", "contingent": "escalating", "emergency": "aborted",
+}  # fmt: skip
+
+
+class _Walk:
+    """One way through a graph."""
+
+    def __init__(self, kernel: Kernel, task: Task, role: Role, workflow: Workflow, state: State) -> None:
+        self._kernel = kernel
+        self.task = task
+        self.role = role
+        self.workflow = workflow
+        self.state = state if state.node in workflow.graph.nodes else replace(state, node=workflow.graph.start)
+        self._last = Result()
+
+    def progress(self, condition: Condition | None) -> float:
+        names = steps(self.workflow)
+        if condition == "complete" or not names:
+            return float(condition == "complete")
+        return len([name for name in names if name in self.state.done]) / len(names)
+
+    def step(self, condition: Condition | None) -> int:
+        """The number of the step at which it stands; beside the steps that of the one to which it goes back."""
+        names = steps(self.workflow)
+        if condition == "complete":
+            return len(names)
+        return step_number(self.workflow, self.state.node) or step_number(self.workflow, self.state.back)
+
+    async def happenings(self) -> AsyncGenerator[Happening, None]:
+        while True:
+            node = self.workflow.graph.nodes[self.state.node]
+            if node.type == "exit":
+                yield self._finished(node)
+                return
+            if node.type in ("task", "decision") or node.type == "checkpoint":
+                yield self._step(node)
+            end = await self._passed(node)
+            if end is not None:
+                yield end
+                return
+
+    def _step(self, node: Node) -> Step:
+        report = self._kernel.reported(self, tool=_tool(node))
+        return Step(shown(report, self.workflow, self.role).text, self.state, report)
+
+    async def _passed(self, node: Node) -> Asked | Ended | None:
+        """Do what a node asks for, and move on; or the end of the turn."""
+        if self.state.turns >= MAX_TURNS:
+            return self._ended(f"After {MAX_TURNS} steps there is no end in sight.")
+        match node.type:
+            case "escalate":
+                return self._escalated(node)
+            case "task" | "decision":
+                return await self._worked(node)
+            case "checkpoint":
+                return self._confirmed(node)
+            case _:
+                return self._moved(node, "pass")
+
+    async def _worked(self, node: Node) -> Asked | Ended | None:
+        if self._verdict(node) == "yes":
+            return self._moved(node, "pass")
+        if 0 < node.max_retries < self.state.attempts.get(node.id, 0):
+            self.state = replace(self.state, back=node.id)
+            return self._moved(node, "exhausted")
+        result = self._last if _only_looks(node) else await self._kernel.done(self._work(node))
+        self._last = result
+        why = "" if result.skipped else self._kernel.refuted(node, result)
+        self.state = self._counted(node, result, why)
+        if result.hopeless:
+            return self._ended(why or result.reason)
+        if why and node.type == "task":
+            return self._failed(node, why)
+        if node.verify.type == "manual" and not why:
+            return self._asked_to_confirm(node)
+        return self._moved(node, "fail" if why else "pass")
+
+    def _work(self, node: Node) -> Work:
+        state = self.state
+        return Work(
+            node, self.task.text, self.task.folder, self.role, self.workflow, state.guidance, state.said, state.failed,
+            alternative=bool(state.attempts.get(node.id)) or state.level == "alternate",
+        )  # fmt: skip
+
+    def _counted(self, node: Node, result: Result, why: str) -> State:
+        state = self.state
+        state = replace(
+            state, turns=state.turns + 1, turns_since_progress=state.turns_since_progress + 1,
+            attempts={**state.attempts, node.id: state.attempts.get(node.id, 0) + 1},
+            files=_merged(state.files, result.files),
+        )  # fmt: skip
+        if why and node.type == "task":
+            failed = (*state.failed, f"{node.name}: {shortened(why, 160)}")[-MAX_KEPT:]
+            return replace(
+                state, failures=state.failures + 1, failures_total=state.failures_total + 1, failed=failed, back=node.id
+            )
+        if why:
+            return state.noted(node.id, result.text)
+        progress = {} if node.id in state.done else {"turns_since_progress": 0}
+        done = _merged(state.done, (node.id,))
+        return replace(state.noted(node.id, result.text), failures=0, level="primary", done=done, back="", **progress)
+
+    def _failed(self, node: Node, why: str) -> Asked | Ended | None:
+        level, cause = level_of(self.role, self._metrics())
+        self.state = replace(self.state, level=level)
+        if level == "emergency":
+            return self._ended(f"{node.name}: {why} ({cause})")
+        if level == "contingent":
+            return self._asked(f"{node.name} did not succeed ({cause})")
+        if self.state.attempts.get(node.id, 0) <= node.max_retries:
+            return self._retried(node)
+        return self._moved(node, "exhausted" if node.max_retries else "fail")
+
+    def _retried(self, node: Node) -> None:
+        """Where no edge says otherwise, by doing it again."""
+        again = next_node(self.workflow.graph, node.id, "retry") or node.id
+        self.state = replace(self.state, node=again)
+
+    def _moved(self, node: Node, outcome: Outcome) -> Asked | Ended | None:
+        found = next_node(self.workflow.graph, node.id, outcome)
+        if found is None and outcome == "pass":
+            return self._ended(f"The workflow does not say what follows {node.name}.")
+        if found is None:
+            return self._asked(f"{node.name} did not succeed")
+        self.state = replace(self.state, node=found)
+        return None
+
+    def _escalated(self, node: Node) -> Asked | Ended | None:
+        reason = node.reason or node.name
+        match node.pace_level:
+            case "emergency":
+                return self._ended(reason)
+            case "contingent":
+                return self._asked(reason)
+            case level:
+                self.state = replace(self.state, level=level)
+                return self._moved(node, "pass")
+
+    def _confirmed(self, node: Node) -> Asked | Ended | None:
+        if node.verify.type == "manual":
+            match self._verdict(node):
+                case "":
+                    return self._asked_to_confirm(node)
+                case "no":
+                    return self._reworked(node)
+                case "yes":
+                    pass
+        self.state = replace(self.state, done=_merged(self.state.done, (node.id,)), back="")
+        return self._moved(node, "pass")
+
+    def _reworked(self, node: Node) -> None:
+        """What the client did not confirm is done again: where the graph says, else what was done last."""
+        graph = self.workflow.graph
+        last = next((name for name in reversed(self.state.done) if graph.nodes[name].type == "task"), graph.start)
+        said = [edge.to for edge in graph.edges if edge.start == node.id and edge.condition == "on_fail"]
+        self.state = replace(self.state, node=said[0] if said else last, back="")
+
+    def _verdict(self, node: Node) -> Literal["", "yes", "no"]:
+        """What the client said to this very node, once."""
+        found = self.state.verdict if self.state.back == node.id else ""
+        done = _merged(self.state.done, (node.id,)) if found == "yes" else self.state.done
+        if found:
+            self.state = replace(self.state, verdict="", back="", done=done)
+        return found
+
+    def _asked_to_confirm(self, node: Node) -> Asked:
+        self.state = replace(self.state, confirming=True, back=node.id)
+        return self._asked(f"{node.name}: please confirm, or say what is to be changed")
+
+    def _asked(self, reason: str) -> Asked:
+        back = self.state.back or self.workflow.graph.start
+        self.state = replace(self.state, level=raised(self.state.level, "contingent"), back=back)
+        report = self._kernel.reported(self, "waiting" if self.state.confirming else None)
+        return Asked(guidance(report, self.workflow, self.role, self._evidence(reason)), self.state, report)
+
+    def _ended(self, reason: str) -> Ended:
+        self.state = replace(self.state, level="emergency")
+        report = self._kernel.reported(self)
+        return Ended(given_up(report, self.workflow, self.role, self._evidence(reason)), self.state, report)
+
+    def _finished(self, node: Node) -> Finished:
+        self.state = replace(self.state, level="primary")
+        verified = [self.workflow.graph.nodes[name].name for name in self.state.done]
+        context = f"{node.name}." + (f" Verified: {', '.join(verified)}." if verified else "")
+        last = self.state.said.get(self.state.done[-1], "") if self.state.done else ""
+        return Finished(
+            self._last.text.strip() or last or context, self.state, context, self._kernel.reported(self, "complete")
+        )
+
+    def _metrics(self) -> Metrics:
+        state = self.state
+        return Metrics(
+            state.failures, state.failures_total, turns_without_progress=state.turns_since_progress,
+            max_turns_without_progress=self.role.patience,
+        )  # fmt: skip
+
+    def _evidence(self, reason: str) -> Evidence:
+        nodes = self.workflow.graph.nodes
+        tried = tuple(nodes[name].name for name in self.state.done if name in nodes)
+        brought = tuple(
+            f"{nodes[name].name}: {said}" for name, said in self.state.said.items() if said and name in nodes
+        )
+        return Evidence(tried, self.state.failed, brought, reason)
+
+
+def _only_looks(node: Node) -> bool:
+    """A decision without work of its own is made by what came before it."""
+    return node.type == "decision" and not node.command and not node.action
+
+
+def _tool(node: Node) -> str:
+    if node.type == "checkpoint":
+        return ""
+    return node.tool or (Path(node.command[0]).name.strip("{}") if node.command else "model")
+
+
+def _merged(before: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*before, *more)))
+
+
+def _stamp(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,183 @@
+"""PACE: how a role's failures become what a client is told, and when the client is asked, or the work given up."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from parley.orgkernel.definitions import LEVELS, Level, Pace, Role, Workflow
+from parley.orgkernel.salute import Report, percent, status_text
+from parley.orgkernel.triggers import Metrics, fired
+
+RETRYING = "retrying with an alternative approach"
+_MAX_TRIED = 10
+_MAX_PARTIAL = 2000
+
+
+class Evidence(Struct, frozen=True):
+    """What is known of the work beside its report; whoever ran it knows."""
+
+    tried: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    partial: tuple[str, ...] = ()
+    """Names of files, or words."""
+    reason: str = ""
+
+
+class Working(Struct, frozen=True):
+    text: str
+
+
+class Retrying(Struct, frozen=True):
+    text: str
+
+
+class Guidance(Struct, frozen=True):
+    """The role asks for operational guidance; it has not given up."""
+
+    task: str
+    where: str
+    tried: tuple[str, ...]
+    failed: tuple[str, ...]
+    helps: str
+    partial: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return _sections(
+            (f"Guidance is needed: {self.where}" if self.where else "Guidance is needed.", ()),
+            ("Task", (self.task,)),
+            ("What was tried", self.tried),
+            ("What failed", self.failed),
+            ("What would help", (self.helps,)),
+            ("Results so far", self.partial),
+        )
+
+
+class GivenUp(Struct, frozen=True):
+    """The work is over; what was accomplished is still delivered."""
+
+    task: str
+    reason: str
+    workflow: str
+    step: int
+    total_steps: int
+    progress: float
+    accomplished: tuple[str, ...]
+    failed: tuple[str, ...]
+    partial: tuple[str, ...]
+    suggestions: tuple[str, ...]
+    failures: int = 0
+
+    @property
+    def text(self) -> str:
+        done = f"step {self.step}/{self.total_steps}, {percent(self.progress)}% complete" if self.total_steps else ""
+        return _sections(
+            ("=== Task Failure Report ===", ()),
+            ("Task", (self.task,)),
+            ("Reason", (self.reason,)),
+            ("Workflow", (", ".join(one for one in (self.workflow, done) if one),)),
+            ("Accomplished", self.accomplished),
+            ("What failed", self.failed),
+            ("Partial results", self.partial),
+            ("What another agent or approach might try", self.suggestions),
+        )
+
+
+Shown = Working | Retrying | Guidance | GivenUp
+"""What a client is told: the first two are work under way, the third a question, the last an end."""
+
+
+def level_of(role: Role, metrics: Metrics) -> tuple[Level, str]:
+    """The highest level that is called for, and what called for it."""
+    for pace in reversed(role.pace):
+        clause = fired(pace.trigger, metrics)
+        if clause is not None:
+            return pace.level, clause.written
+    return "primary", ""
+
+
+def raised(one: Level, other: Level) -> Level:
+    """The higher of two."""
+    return one if LEVELS.index(one) >= LEVELS.index(other) else other
+
+
+def shown(report: Report, workflow: Workflow | None, role: Role | None, evidence: Evidence | None = None) -> Shown:
+    """A report in the client's words (contract 001, PACE → A2A)."""
+    known = evidence or Evidence()
+    match report.status.pace_level:
+        case "contingent":
+            return guidance(report, workflow, role, known)
+        case "emergency":
+            return given_up(report, workflow, role, known)
+        case "alternate":
+            return Retrying(f"{status_text(report, workflow)}, {RETRYING}")
+        case "primary":
+            return Working(status_text(report, workflow))
+
+
+def held(before: Shown | None, now: Shown) -> Shown:
+    """What to show after `before`: a question stands until the client answers or the work ends, also when the level
+    that led to it is restored; and an end is an end."""
+    if isinstance(before, GivenUp) or (isinstance(before, Guidance) and not isinstance(now, GivenUp)):
+        return before
+    return now
+
+
+def guidance(report: Report, workflow: Workflow | None, role: Role | None, evidence: Evidence) -> Guidance:
+    helps = _stage(role, "contingent").description
+    return Guidance(
+        report.activity.current_task, evidence.reason or status_text(report, workflow),
+        evidence.tried[-_MAX_TRIED:], _failures(report, evidence),
+        helps or "More detail about the task, or another way to go about it.",
+        _partial(report, evidence),
+    )  # fmt: skip
+
+
+def given_up(report: Report, workflow: Workflow | None, role: Role | None, evidence: Evidence) -> GivenUp:
+    activity = report.activity
+    return GivenUp(
+        activity.current_task, evidence.reason or "The work cannot go on.",
+        workflow.name if workflow else activity.htn_plan, activity.htn_step, activity.htn_total_steps,
+        report.status.progress, evidence.tried[-_MAX_TRIED:], _failures(report, evidence), _partial(report, evidence),
+        _suggestions(report, role), report.environment.tool_failures_total,
+    )  # fmt: skip
+
+
+def _failures(report: Report, evidence: Evidence) -> tuple[str, ...]:
+    counted = report.environment
+    if not counted.tool_failures_total:
+        return evidence.failed[-_MAX_TRIED:]
+    figures = f"Tool failures: {counted.tool_failures_consecutive} consecutive, {counted.tool_failures_total} total"
+    return (*evidence.failed[-_MAX_TRIED:], figures)
+
+
+def _partial(report: Report, evidence: Evidence) -> tuple[str, ...]:
+    files = dict.fromkeys((*report.location.files_modified, *evidence.partial))
+    return tuple(one[:_MAX_PARTIAL] for one in files)
+
+
+def _suggestions(report: Report, role: Role | None) -> tuple[str, ...]:
+    stage = _stage(role, "emergency")
+    to = stage.escalate_to or report.unit.reports_to
+    found = [
+        stage.description,
+        f"Ask {to}, to whom this role escalates." if to else "",
+        "Say more exactly what is wanted, or divide the task.",
+    ]
+    return tuple(one for one in found if one)
+
+
+def _stage(role: Role | None, level: Level) -> Pace:
+    found = next((pace for pace in role.pace if pace.level == level), None) if role else None
+    return found or Pace(level, "", (), "")
+
+
+def _sections(*sections: tuple[str, Sequence[str]]) -> str:
+    (title, _), *others = sections
+    blocks = [f"{name}:{_listed(lines)}" for name, lines in others if any(lines)]
+    return "\n".join([title, *blocks])
+
+
+def _listed(lines: Sequence[str]) -> str:
+    given = [line for line in lines if line]
+    return f" {given[0]}" if len(given) == 1 else "".join(f"\n- {line}" for line in given)

@@ -1,0 +1,43 @@
+"""Names of nodes are orders ("Implement the fix"); a status says what is being done ("implementing the fix")."""
+
+_DOUBLED = {
+    "begin": "beginning", "commit": "committing", "cut": "cutting", "debug": "debugging", "get": "getting",
+    "log": "logging", "map": "mapping", "plan": "planning", "put": "putting", "run": "running", "scan": "scanning",
+    "set": "setting", "ship": "shipping", "stop": "stopping", "strip": "stripping", "submit": "submitting",
+    "tag": "tagging", "trim": "trimming",
+}  # fmt: skip
+_WORDS = (
+    "add adjust analyse analyze answer apply archive ask assemble back baseline branch bring build bump call "
+    "capture check choose classify clean clone close collect compare compile compose confirm connect copy correct "
+    "create decide define delete deploy describe design detect determine diagnose discover document download "
+    "draft edit escalate establish evaluate examine execute explain explore extract fetch filter find finish fix "
+    "format gather generate give handle identify implement improve inspect install integrate interpret "
+    "investigate isolate keep launch list load locate look make measure merge migrate move name note open "
+    "organise organize outline parse patch pick prepare probe produce profile propose publish pull push query "
+    "read rebase receive record refactor register release remove rename repair repeat replace report reproduce "
+    "request research resolve respond restart restore return review revise revert roll save scaffold search "
+    "select send sketch solve sort specify stage start store summarise summarize switch synthesise synthesize "
+    "tell test think tidy trace track transform translate trim try tune understand undo update upgrade upload use "
+    "validate verify wait watch work write"
+)
+_VERBS = frozenset(_WORDS.split())
+
+
+def doing(order: str) -> str:
+    """The order as something under way; a name that is no order stays as it is."""
+    first, space, rest = order.strip().partition(" ")
+    verb = first.lower()
+    if verb in _DOUBLED:
+        return f"{_DOUBLED[verb]}{space}{rest}"
+    if verb in _VERBS:
+        return f"{_under_way(verb)}{space}{rest}"
+    return order.strip()
+
+
+def _under_way(verb: str) -> str:
+    return f"{verb[:-1]}ing" if verb.endswith("e") and not verb.endswith(("ee", "oe", "ye")) else f"{verb}ing"
+
+
+def plain_name(identifier: str) -> str:
+    """ "git_ops" as "Git ops"."""
+    return identifier.replace("_", " ").replace("-", " ").strip().capitalize()
