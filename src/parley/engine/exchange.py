@@ -317,6 +317,7 @@ class Exchange:
         return await self.settled(outcome)
 
     def _published(self, run: Run, events: list[Event]) -> None:
+        self.execution.logs.heard(run.id, events)
         self.streams.publish(run.id, events)
         self.growth.ring(run.id, run.version)
         if self.on_growth is not None:

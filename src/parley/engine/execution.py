@@ -19,7 +19,7 @@ from parley.engine.commands import Commands
 from parley.engine.outbox import Outbox
 from parley.engine.ports import Cluster, Driver, Store
 from parley.engine.recall import earlier_notes, earlier_rounds
-from parley.engine.streams import read_all
+from parley.engine.recent import RecentLogs
 from parley.engine.turns import Turn
 from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
 from parley.ids import RunId
@@ -73,6 +73,7 @@ class Execution:
     ) -> None:
         self._commands = commands
         self._store = store
+        self.logs = RecentLogs(store)
         self._cluster = cluster
         self._attachments = attachments
         self._ask = ask
@@ -306,7 +307,7 @@ class Execution:
         """Run the driver to the end of its turn; what ended it."""
         run = job.run
         if events is None:
-            events = await read_all(self._store, run.id)
+            events = await self.logs.read(run.id, run.version)
         turn = self._make_turn(driver.agent, job, events)
         scribe = Scribe(run.turns)
         async with aclosing(driver.run(turn)) as outputs:
