@@ -92,3 +92,13 @@ async def test_no_more_is_kept_than_allowed(store: LogStore) -> None:
         assert await some.read(log.run_id, log.run.version) == await read_all(store, log.run_id)
         assert some.size <= all_of.size // 2
     assert some.size > 0
+
+
+async def test_a_log_that_grows_without_being_read_is_forgotten_in_time(store: LogStore) -> None:
+    log = await written(store)
+    logs = RecentLogs(store, most=5_000)
+    await logs.read(log.run_id, log.run.version)
+    for _ in range(20):
+        logs.heard(log.run_id, log.append(Progress((text_part("x" * 100),))).events)
+        assert logs.size <= 5_000
+    assert logs.size == 0

@@ -22,9 +22,12 @@ class _Log(Struct):
     def version(self) -> int:
         return self.events[-1].seq if self.events else 0
 
-    def add(self, events: list[Event]) -> None:
+    def add(self, events: list[Event]) -> int:
+        """Append them; what they take."""
+        more = sum(_EACH + len(event.body or b"") for event in events)
         self.events += events
-        self.size += sum(_EACH + len(event.body or b"") for event in events)
+        self.size += more
+        return more
 
 
 class RecentLogs:
@@ -46,17 +49,22 @@ class RecentLogs:
 
     def heard(self, run_id: RunId, events: list[Event]) -> None:
         """What was just appended here; of a run that has ended nothing will be asked again."""
-        log = self._taken(run_id)
-        if log is None or events[-1].type in ENDINGS:
+        log = self._logs.get(run_id)
+        if log is None:
             return
-        if events[0].seq == log.version + 1:
-            log.add(events)
-        self._keep(run_id, log)
+        if events[-1].type in ENDINGS:
+            self._taken(run_id)
+        elif events[0].seq == log.version + 1:
+            self.size += log.add(events)
+            self._shrink()
 
     def _keep(self, run_id: RunId, log: _Log) -> None:
         self._taken(run_id)
         self._logs[run_id] = log
         self.size += log.size
+        self._shrink()
+
+    def _shrink(self) -> None:
         while self.size > self._most:
             self._taken(next(iter(self._logs)))
 
