@@ -17,6 +17,12 @@ from bench.rows import Case
 from parley.client import Client
 from parley.testing.databases import fresh_database
 from parley.testing.processes import ServerProcess, replicas
+from parley_edge.http import Http
+from parley_edge.ledger import Ledger
+from parley_edge.local import LocalAgent
+from parley_edge.platform import Platform
+from parley_edge.work import Pace
+from parley_edge.work import Runtime as Program
 
 TASKS = 100
 WARMUP = 10
@@ -100,29 +106,30 @@ async def canceled(runtime: "Runtime", client: Client) -> float:
 
 
 async def idle() -> float:
-    """Percent of a core that a server takes with so many runtimes, who pull and send heartbeats."""
+    """Percent of a core that a server takes with so many runtimes; what they do is the program's own code."""
     slugs = [f"far-{number}" for number in range(RUNTIMES)]
     with scratch() as directory:
         agents = _defined(directory, slugs)
         server = await ServerProcess.start([agents], directory / "data", env={"PARLEY_RELOAD": "false"})
         async with web() as http:
-            runtimes = [await Runtime.paired(http, server.url, slug) for slug in slugs]
-            waiting = [asyncio.create_task(work()) for one in runtimes for work in (one.wait, one.beat)]
+            attached = [(await Runtime.paired(http, server.url, slug)).attached for slug in slugs]
+            waiting = [asyncio.create_task(program(server.url, one, directory).run()) for one in attached]
             await asyncio.sleep(5)
-            before = _spent_s(server.pid)
+            before = spent_s(server.pid)
             await asyncio.sleep(IDLE_S)
-            spent_s = _spent_s(server.pid) - before
+            took_s = spent_s(server.pid) - before
             for one in waiting:
                 one.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
         await server.stop()
-    return spent_s / IDLE_S * 100
+    return took_s / IDLE_S * 100
 
 
 class Runtime:
     def __init__(self, http: httpx2.AsyncClient, at: str, attached: dict[str, Any]) -> None:
         self._http = http
         self._at = at
+        self.attached = attached
         self._agent = attached["agent_id"]
         self._headers = {"X-Runtime-Token": attached["runtime_token"]}
 
@@ -140,14 +147,15 @@ class Runtime:
     async def pull(self, wait_ms: int) -> list[dict[str, Any]]:
         return (await self.call(f"/agent-accounts/{self._agent}/task-runs/pull", wait_ms=wait_ms))["task_runs"]
 
-    async def wait(self) -> None:
-        while True:
-            await self.pull(25_000)
 
-    async def beat(self) -> None:
-        while True:
-            await asyncio.sleep(30)
-            await self.call("/agent-runtimes/runtime/heartbeat")
+def program(at: str, attached: dict[str, Any], directory: Path) -> Program:
+    """What `a2a-runtime start` runs, without a process of its own: a hundred of those are too many for a machine."""
+    id_, agent = attached["runtime_id"], attached["agent_id"]
+    platform = Platform(Http(), at, attached["runtime_token"], agent)
+    pace = Pace(heartbeat_s=attached["heartbeat_interval_seconds"], pull_s=attached["pull_interval_seconds"])
+    ledger = Ledger(directory / "runs" / agent)
+    ledger.open()
+    return Program(id_, platform, LocalAgent(Http(), "http://127.0.0.1:1", 1.0), ledger, pace, lambda name, **_: None)
 
 
 def web() -> httpx2.AsyncClient:
@@ -162,6 +170,6 @@ def _defined(directory: Path, slugs: list[str]) -> Path:
     return agents
 
 
-def _spent_s(pid: int) -> float:
+def spent_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -9,9 +9,10 @@ import asyncio
 import gc
 import json
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
 METHODS = {
@@ -25,6 +26,17 @@ KEPT_BODY = 2000
 MESSAGE_ID_LENGTH = 43
 
 
+class Asked(Protocol):
+    """What a client sends, and how it knows a good reply."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    def request(self, prefix: bytes, number: int) -> bytes: ...
+    def accepts(self, reply: "Reply") -> bool: ...
+
+
 @dataclass(frozen=True)
 class Target:
     """Where to send, the bytes around each fresh messageId, and how to know a good reply."""
@@ -35,6 +47,9 @@ class Target:
     after_id: bytes
     wanted: tuple[bytes, ...]
     unwanted: bytes
+
+    def request(self, prefix: bytes, number: int) -> bytes:
+        return self.before_id + message_id(prefix, number) + self.after_id
 
     def accepts(self, reply: "Reply") -> bool:
         """A search for words: parsing each reply would cost more than sending the request."""
@@ -207,7 +222,7 @@ class Reply:
 class Client(asyncio.Protocol):
     """One client: a connection that is opened again when the server closes it."""
 
-    def __init__(self, target: Target, tally: Tally) -> None:
+    def __init__(self, target: Asked, tally: Tally) -> None:
         self.target = target
         self.tally = tally
         self.prefix = uuid.uuid4().hex.encode()
@@ -264,8 +279,7 @@ class Client(asyncio.Protocol):
         self.waiting = True
         self.first = 0.0
         self.started = perf_counter()
-        identifier = message_id(self.prefix, self.sent)
-        self.transport.write(self.target.before_id + identifier + self.target.after_id)
+        self.transport.write(self.target.request(self.prefix, self.sent))
 
     def _judge(self) -> None:
         self.waiting = False
@@ -286,10 +300,11 @@ class Client(asyncio.Protocol):
             self._send()
 
 
-async def load(target: Target, clients: int, seconds: float, warmup: float) -> dict[str, Any]:
+async def load(targets: Sequence[Asked], seconds: float, warmup: float) -> dict[str, Any]:
+    """One client for each target."""
     opens = perf_counter() + warmup
     tally = Tally(opens, opens + seconds)
-    group = [Client(target, tally) for _ in range(clients)]
+    group = [Client(target, tally) for target in targets]
     tasks = [asyncio.create_task(client.run()) for client in group]
     await asyncio.sleep(warmup + seconds)
     for client in group:
@@ -318,7 +333,7 @@ def main() -> None:
     # Nothing here makes cycles, and a collection would show up as latency of the server.
     gc.disable()
     target = make_target(given.url, given.mode, given.wire, given.expect)
-    result = asyncio.run(load(target, given.clients, given.seconds, given.warmup))
+    result = asyncio.run(load([target] * given.clients, given.seconds, given.warmup))
     if given.json:
         print(json.dumps(result))
     else:

@@ -30,6 +30,7 @@ from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.rest import Rest
 from parley.faces.a2a.webhooks import Webhooks
+from parley.faces.a2a.witness import Witness
 from parley.faces.admin import Admin
 from parley.faces.edge.claims import Platform
 from parley.faces.edge.pairing import PairingCalls
@@ -170,7 +171,8 @@ def gate(settings: Settings, records: Records) -> Gate:
         )  # fmt: skip
     if settings.auth == "none":
         tell("auth.none", warning="Everybody who can reach this server may use it.")
-    return Gate(settings.auth, Credentials(ApiKeys(records), tokens))
+    configured = settings.api_key.get_secret_value() if settings.api_key else None
+    return Gate(settings.auth, Credentials(ApiKeys(records), tokens, configured))
 
 
 def signatures(settings: Settings, store: LogStore) -> Signatures:
@@ -218,7 +220,7 @@ async def open_faces(
 
         discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")
         async with open_push(exchange, settings, records, signing, base_url) as push:
-            operations = Operations(exchange, push, cards, default)
+            operations = Operations(exchange, push, cards, default, _witness(exchange, settings))
             deliveries = Deliveries(records)
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
             signed = signatures(settings, exchange.store)
@@ -243,6 +245,14 @@ async def open_faces(
                         Router(routes, redirect_slashes=False, default=_not_found),
                     )  # fmt: skip
                     yield Traced(_identified(faces, settings, entrance, signed), metrics.answered)
+
+
+def _witness(exchange: Exchange, settings: Settings) -> Witness | None:
+    if not settings.log_requests:
+        return None
+    witness = Witness()
+    exchange.on_change = witness.changed
+    return witness
 
 
 @contextmanager

@@ -36,6 +36,9 @@ class Settings(BaseSettings):
     auth: Literal["local", "required", "none"] = Field(
         "local", description="Who needs credentials: everybody but this machine, everybody, or nobody at all."
     )
+    api_key: Annotated[SecretStr, Field(min_length=1)] | None = Field(
+        None, description="A key that is accepted beside those that `parley keys` makes."
+    )
     cors_origins: list[str] = Field([], description="Web pages of these origins may ask too.")
     oidc_issuer: str | None = Field(None, description="OpenID Connect issuer whose tokens are accepted.")
     oidc_audience: str | None = Field(None, description="The audience that those tokens must name.")
@@ -89,6 +92,10 @@ class Settings(BaseSettings):
     otel: bool = Field(False, description="Report to OpenTelemetry, as its own environment variables say.")
     log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
+    log_requests: bool = Field(
+        False,
+        description="Log every A2A request with the beginning of its message, and every change of a task's state.",
+    )
 
     @classmethod
     def settings_customise_sources(

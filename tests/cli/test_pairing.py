@@ -34,6 +34,7 @@ async def test_an_agent_is_paired_and_unpaired(server: ServerProcess, tmp_path: 
     assert told.code == 0
     assert f"a2a-runtime pair --api-base {server.url} --code " in told.out
     assert '"Far away"' in told.out
+    assert "public_url" in told.err
     code = json.loads((await parley("pair", "far", "--url", server.url, "--json")).out)["pairing_token"]
     async with httpx2.AsyncClient() as http:
         token = (await attach(http, server.url, code)).json()["runtime_token"]

@@ -179,7 +179,7 @@ async def test_guidance_is_asked_for_and_the_task_resumes_with_it(tmp_path: Path
     (tmp_path / "shared" / "app.py").write_text("def main()\n    return 1\n")
     levels: list[tuple[str, str]] = []
     detach = attach(
-        lambda name, fields: levels.append((fields["level"], fields["state"])) if name == "org.pace" else None
+        lambda name, fields: levels.append((fields["pace"], fields["state"])) if name == "org.pace" else None
     )
     async with house(tmp_path, roots=["shared"]) as (_, client):
         task = await send(client, "Fix the bug in /nonexistent/critical/app.py")

@@ -542,3 +542,22 @@ async def test_a_run_whose_agent_is_gone_fails_with_the_reason(tmp_path: Path) -
     assert RunId(outcome.run.id) == view.run.id
     assert other.inside == 0
     await again.close()
+
+
+async def test_a_turn_is_told_of_input_that_it_has_not_read(house: House) -> None:
+    """Whoever ends its turn then hears the input at once, and what it had said stays said."""
+    heard: list[str] = []
+
+    @agent("listener")
+    async def listener(turn: Turn):
+        heard.append(turn.text)
+        if turn.text != "stop":
+            yield Status("listening")
+            await turn.overtaken.wait()
+        yield Done("heard")
+
+    exchange = await house.open(listener)
+    first = await ask(exchange, "listener", "go")
+    await ask(exchange, "listener", "stop", run=first.run.id)
+    view = await exchange.settled(first)
+    assert (heard, view.status.state) == (["go", "stop"], State.COMPLETED)

@@ -64,7 +64,7 @@ async def finished(exchange: Exchange) -> Outcome:
 
 
 async def shown(exchange: Exchange, view: View) -> bytes:
-    return encode(V1().task(await Showing(exchange, "http://localhost").task(view, None)))
+    return encode(V1().task(await Showing(exchange, "http://here").task(view, None)))
 
 
 async def test_a_trimmed_run_looks_as_it_did(exchange: Exchange, clock: Clock) -> None:

@@ -7,8 +7,9 @@ import re
 import shlex
 import shutil
 import sys
+from collections import Counter
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,19 @@ class LocalAgent:
 
 @asynccontextmanager
 async def local_agent(record: Path) -> AsyncGenerator[LocalAgent, None]:
+    async with script("local_agent.py", str(record)) as endpoint:
+        yield LocalAgent(endpoint, record)
+
+
+@asynccontextmanager
+async def script(name: str, *arguments: str, env: dict[str, str] | None = None) -> AsyncGenerator[str, None]:
+    """One of the programs beside this file; the line that it begins with."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(HERE / "local_agent.py"), str(record), stdout=asyncio.subprocess.PIPE
+        sys.executable, str(HERE / name), *arguments, stdout=asyncio.subprocess.PIPE, env=env
     )
     assert process.stdout is not None
     try:
-        yield LocalAgent((await process.stdout.readline()).decode().strip(), record)
+        yield (await process.stdout.readline()).decode().strip()
     finally:
         process.terminate()
         await process.communicate()
@@ -148,3 +156,60 @@ def reason(task: Json) -> tuple[str, str]:
     """The code and the words of a failure."""
     told = task["status"]["message"]
     return told["metadata"]["code"], told["parts"][0]["text"]
+
+
+class Call(Struct, frozen=True):
+    """What a runtime sent to its platform."""
+
+    path: str
+    body: Json
+
+
+class Balancer:
+    """One address for several servers: each connection goes to the next that answers. It reads along."""
+
+    def __init__(self, urls: list[str]) -> None:
+        self._ports = [int(url.rpartition(":")[2]) for url in urls]
+        self._sent: list[bytearray] = []
+        self.used: Counter[int] = Counter()
+        self.url = ""
+
+    def calls(self, task: str) -> list[Call]:
+        """About this task, in the order of each connection."""
+        sent = [one for all_ in self._sent for one in re.split(rb"(?=POST /|GET /)", all_)]
+        parts = [one.partition(b"\r\n\r\n") for one in sent if f"/task-runs/{task}/".encode() in one]
+        return [Call(head.split()[1].decode().rpartition("/")[2], json.loads(body)) for head, _, body in parts]
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in self._ports:
+            self._ports.append(port := self._ports.pop(0))
+            with suppress(OSError):
+                there, onward = await asyncio.open_connection("127.0.0.1", port)
+                self.used[port] += 1
+                self._sent.append(sent := bytearray())
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(passed(reader, onward, sent))
+                    both.create_task(passed(there, writer))
+                return
+        writer.close()
+
+
+async def passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, copy: bytearray | None = None) -> None:
+    with suppress(OSError):
+        while some := await reader.read(65536):
+            if copy is not None:
+                copy += some
+            writer.write(some)
+            await writer.drain()
+    writer.close()
+
+
+@asynccontextmanager
+async def balanced(urls: list[str]) -> AsyncGenerator[Balancer, None]:
+    balancer = Balancer(urls)
+    listening = await asyncio.start_server(balancer.accept, "127.0.0.1", 0)
+    balancer.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    try:
+        yield balancer
+    finally:
+        listening.close()

@@ -14,7 +14,19 @@ from msgspec import Struct
 from parley.client import Client, Json
 from parley.testing.processes import ServerProcess
 from parley.testing.waiting import until
-from tests.joint.chain import LocalAgent, agent_of, begun, ended, paired, reason, state, words, working
+from tests.joint.chain import (
+    Balancer,
+    LocalAgent,
+    agent_of,
+    balanced,
+    begun,
+    ended,
+    paired,
+    reason,
+    state,
+    words,
+    working,
+)
 from tests.joint.conftest import Place
 from tests.joint.local_agent import FILE, OTHER
 
@@ -25,6 +37,7 @@ class Chain(Struct, frozen=True):
     server: ServerProcess
     local: LocalAgent
     home: Path
+    wire: Balancer
     far: Client
     short: Client
     alone: Client
@@ -38,12 +51,13 @@ async def chain(site: Place) -> AsyncGenerator[Chain, None]:
     options = {"far": (local.endpoint, "8", "60"), "short": (local.endpoint, "1", "0.5"), "alone": (nobody, "1", "60")}
     clients: list[Client] = []
     async with AsyncExitStack() as stack:
+        wire = await stack.enter_async_context(balanced([server.url]))
         for slug, (endpoint, many, timeout) in options.items():
             await paired(server, slug, site.folder / slug, endpoint)
-            program = working(site.folder / slug, "--concurrency", many, "--timeout", timeout)
-            await stack.enter_async_context(program)
+            settings = ("--api-base", wire.url, "--concurrency", many, "--timeout", timeout)
+            await stack.enter_async_context(working(site.folder / slug, *settings))
             clients.append(await stack.enter_async_context(agent_of(server, slug)))
-        yield Chain(server, local, site.folder / "far", *clients)
+        yield Chain(server, local, site.folder / "far", wire, *clients)
 
 
 async def told(client: Client, text: str) -> Json:
@@ -71,6 +85,9 @@ async def test_what_is_no_success_fails_the_task(chain: Chain, answer: str, code
     assert reason(task)[0] == code
     assert said in reason(task)[1]
     assert "artifacts" not in task
+    (call,) = chain.wire.calls(task["id"])
+    assert call.path == "fail"
+    assert call.body["output"]["error"] == reason(task)[1]
 
 
 async def test_nobody_at_the_endpoint_fails_the_task(chain: Chain) -> None:
@@ -108,11 +125,30 @@ async def test_files_are_artifacts_that_can_be_downloaded(chain: Chain, answer: 
     assert "artifact_ref" not in json.dumps(task)
 
 
+async def test_a_result_has_references_to_its_files_and_not_their_content(chain: Chain) -> None:
+    """As the runtime tells the platform; both where the contract and where its companion look for them."""
+    task = await told(chain.far, "many files")
+    *writes, complete = chain.wire.calls(task["id"])
+    assert [(call.path, call.body["content_text"]) for call in writes] == [
+        ("artifacts", FILE["content_text"]), ("artifacts", OTHER["content_text"]),
+    ]  # fmt: skip
+    made = [one["artifactId"] for one in task["artifacts"] if one["name"] != "response"]
+    output = complete.body["output"]
+    assert complete.path == "complete"
+    assert output.keys() == {"text", "parts", "artifact_refs"}
+    assert [(part["type"], part["artifact_id"]) for part in output["parts"]] == [("artifact_ref", id_) for id_ in made]
+    assert [ref["artifact_id"] for ref in output["artifact_refs"]] == made
+    assert "content_text" not in json.dumps(complete.body)
+
+
 async def test_a_file_that_cannot_be_written_fails_the_task_and_keeps_those_before_it(chain: Chain) -> None:
     task = await told(chain.far, "refused file")
     assert (state(task), reason(task)[0]) == ("failed", "ARTIFACT_WRITE_FAILED")
     assert "odd.bin" in reason(task)[1]
     assert words(task) == [FILE["content_text"]]
+    calls = chain.wire.calls(task["id"])
+    assert [call.path for call in calls] == ["artifacts", "artifacts", "fail"]
+    assert calls[-1].body["output"]["code"] == "ARTIFACT_WRITE_FAILED"
 
 
 async def test_the_local_agent_is_sent_the_contracts_fields_and_no_secret(chain: Chain) -> None:
@@ -129,7 +165,7 @@ async def test_the_local_agent_is_sent_the_contracts_fields_and_no_secret(chain:
     profile = json.loads((chain.home / "runtime.json").read_text())["profiles"]["default"]
     assert profile["api_base"] == chain.server.url
     port = chain.server.url.rpartition(":")[2]
-    for secret in (profile["runtime_token"], profile["runtime_id"], profile["api_base"], f":{port}"):
+    for secret in (profile["runtime_token"], profile["runtime_id"], profile["api_base"], f":{port}", chain.wire.url):
         assert secret.encode() not in asked.raw
     for name in (b"runtime_token", b"api_base", b"authorization", b"x-runtime-token"):
         assert name not in asked.raw.lower()

@@ -4,14 +4,14 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from parley.client import Client, Json
-from parley.testing.processes import ServerProcess, replicas
-from tests.joint.chain import agent_of, begun, cloned, ended, paired, state, words, working
+from parley.testing.processes import replicas
+from tests.joint.chain import agent_of, balanced, begun, cloned, ended, paired, state, words, working
 from tests.joint.conftest import Place
 
 pytestmark = pytest.mark.slow
@@ -45,6 +45,24 @@ async def test_two_runtimes_that_race_do_every_task_once(place: Place) -> None:
     ]
     assert Counter(one.run for one in local.asked) == Counter(tasks)
     assert min(shares) > 0
+
+
+async def test_a_newer_pairing_takes_over_in_the_middle(place: Place) -> None:
+    """Only what the older one had in its hands is done again."""
+    server, local = await place.serve(), await place.local_agent()
+    await paired(server, "far", old := place.folder / "one", local.endpoint)
+    async with agent_of(server, "far") as client, working(old, "--concurrency", "4") as older:
+        texts = [f"{number} after 0.05" for number in range(TASKS // 2)]
+        tasks = list(await asyncio.gather(*(begun(client, text) for text in texts)))
+        await older.says("task.completed", 10)
+        await paired(server, "far", young := place.folder / "two", local.endpoint)
+        assert (await older.ended()).code == 4
+        async with working(young, "--concurrency", "4"):
+            done = await all_ended(client, tasks)
+    assert [words(task) for task in done] == [[f"It is {number}."] for number in range(TASKS // 2)]
+    times = Counter(one.run for one in local.asked)
+    assert set(times) == set(tasks)
+    assert times.total() <= len(tasks) + 4
 
 
 @asynccontextmanager
@@ -140,55 +158,16 @@ async def followed(client: Client, text: str) -> str:
     return task
 
 
-class Balancer:
-    """One address for several servers: each connection goes to the next that answers."""
-
-    def __init__(self, urls: list[str]) -> None:
-        self._ports = [int(url.rpartition(":")[2]) for url in urls]
-        self._open: set[asyncio.Task[None]] = set()
-        self.used: Counter[int] = Counter()
-
-    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for _ in self._ports:
-            self._ports.append(port := self._ports.pop(0))
-            with suppress(OSError):
-                there, onward = await asyncio.open_connection("127.0.0.1", port)
-                self.used[port] += 1
-                async with asyncio.TaskGroup() as both:
-                    both.create_task(passed(reader, onward))
-                    both.create_task(passed(there, writer))
-                return
-        writer.close()
-
-
-async def passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while some := await reader.read(65536):
-            writer.write(some)
-            await writer.drain()
-    writer.close()
-
-
-@asynccontextmanager
-async def balanced(servers: list[ServerProcess]) -> AsyncGenerator[tuple[str, Balancer], None]:
-    balancer = Balancer([server.url for server in servers])
-    listening = await asyncio.start_server(balancer.accept, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", balancer
-    finally:
-        listening.close()
-
-
 async def test_two_replicas_behind_one_address_one_of_them_killed(place: Place, database: str, tmp_path: Path) -> None:
     local = await place.local_agent()
     async with (
         replicas(2, [place.agents], tmp_path, database, PARLEY_LEASE_S="1") as servers,
-        balanced(servers) as (address, balancer),
+        balanced([server.url for server in servers]) as balancer,
     ):
         await paired(servers[0], "far", home := place.folder / "one", local.endpoint)
         async with (
-            working(home, "--api-base", address, "--concurrency", "4") as program,
-            Client(f"{address}/agents/far") as client,
+            working(home, "--api-base", balancer.url, "--concurrency", "4") as program,
+            Client(f"{balancer.url}/agents/far") as client,
         ):
             callers = [asyncio.create_task(followed(client, f"{number} after 0.2")) for number in range(30)]
             await program.says("task.completed", 5)

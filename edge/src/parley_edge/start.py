@@ -129,7 +129,7 @@ def explained(refusal: NotAccepted, api_base: str) -> NotAccepted:
     """A token that does not hold: which, why, and what to do."""
     message = f"{refusal.message} (at {api_base})"
     if refusal.code == "runtime_revoked":
-        hint = "Another pairing of this agent is in use; if it shall be this machine, pair again: a2a-runtime pair"
+        hint = "If this machine shall work for the agent again, pair again, with a new code: a2a-runtime pair"
     else:
         hint = "The platform does not know this runtime's token. Pair again: a2a-runtime pair"
     return NotAccepted(refusal.status, refusal.code, message, hint)

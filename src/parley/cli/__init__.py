@@ -43,7 +43,7 @@ def up(
     from parley.settings import FILE, load
 
     settings = load(host=host, port=port, grpc_port=grpc_port, data_dir=data_dir)
-    run_server(settings, Definitions(sources(settings.agents, FILE), AGENTS))
+    run_server(settings, lambda: Definitions(sources(settings.agents, FILE), AGENTS))
 
 
 @app.command()
@@ -62,7 +62,7 @@ def serve(
     from parley.settings import FILE, load
 
     settings = load(host=host, port=port, grpc_port=grpc_port, data_dir=data_dir, store=store, agents=agents or None)
-    run_server(settings, Definitions(sources(settings.agents, FILE)))
+    run_server(settings, lambda: Definitions(sources(settings.agents, FILE)))
 
 
 @app.command()
@@ -84,7 +84,8 @@ def conformance(
     from parley.settings import load
 
     agent = make(streaming=streaming, push=push, extended=extended_card, required_extension=required_extension)
-    run_server(load(port=port, grpc_port=grpc_port, data_dir=data_dir, cards=cards), Definitions(Sources(), [agent]))
+    settings = load(port=port, grpc_port=grpc_port, data_dir=data_dir, cards=cards)
+    run_server(settings, lambda: Definitions(Sources(), [agent]))
 
 
 app.add_typer(tasks.app)
@@ -210,6 +211,22 @@ def org_graph(
     from parley.cli.organisations import run_graph
 
     raise typer.Exit(run_graph(plan, folder, svg, as_json=json))
+
+
+@org_app.command("serve")
+def org_serve(
+    config: Annotated[
+        Path | None, typer.Option(help="Contract 001's file; the sample organisation if left out.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port for HTTP; 0 takes a free one.")] = None,
+    grpc_port: GrpcPort = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Serve an organisation as one agent, as a2a_config.json says: with the built-in kernel or by an Agent-Zero."""
+    from parley.cli.orgserver import serve_organisation
+
+    serve_organisation(config, host=host, port=port, grpc_port=grpc_port, data_dir=data_dir)
 
 
 @keys_app.command("create")

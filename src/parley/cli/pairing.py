@@ -1,7 +1,7 @@
 """Pair an agent's runtime from the terminal: through the server, which knows its agents and its own address."""
 
 import json
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx2
 import msgspec
@@ -10,6 +10,8 @@ from rich.console import Console
 from parley.cli.wire import Json, member
 from parley.client import RemoteError, Unreachable
 from parley.errors import Unsupported
+
+_HERE = ("127.0.0.1", "::1", "localhost")
 
 
 def run_pair(agent: str, url: str, token: str | None, *, as_json: bool) -> None:
@@ -20,6 +22,8 @@ def run_pair(agent: str, url: str, token: str | None, *, as_json: bool) -> None:
     notes = Console(stderr=True, highlight=False)
     notes.print(f"Give this to the AI assistant on the computer that is to work for [bold]{agent}[/bold]:\n")
     print(told["instruction"])
+    if urlsplit(str(told["api_base"])).hostname in _HERE:
+        notes.print(f"{told['api_base']} is this computer's own address; set public_url to one that others can reach.")
 
 
 def run_unpair(agent: str, url: str, token: str | None, *, as_json: bool) -> None:

@@ -22,16 +22,20 @@ from parley.settings import Settings
 from parley.telemetry import logs
 
 STOP_WAIT_S = 2
+_EVERYWHERE = ("0.0.0.0", "::")
+"""To listen on, not to call."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def serve(settings: Settings, definitions: Definitions) -> None:
+def serve(settings: Settings, read: Callable[[], Definitions]) -> None:
+    """Serve what is read: only once there are log lines, because reading has something to tell too."""
+    logs.configure(settings.log_format, settings.log_level)
+    definitions = read()
     if not definitions.drivers:
         raise ConfigurationError(
             "There are no agents to serve: write definitions in agents/, "
             "or name a Python file or module with @agent functions."
         )
-    logs.configure(settings.log_format, settings.log_level)
     if settings.otel:
         _report_to_opentelemetry()
     tune_interpreter()
@@ -117,6 +121,8 @@ def _bind(host: str, port: int) -> socket.socket:
 
 def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
+    if host in _EVERYWHERE:
+        host = "localhost"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

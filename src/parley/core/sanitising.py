@@ -12,6 +12,9 @@ from parley.errors import Invalid
 REDACTED = "[REDACTED]"
 EMAIL = "[REDACTED_EMAIL]"
 PHONE = "[REDACTED_PHONE]"
+MOST_SHOWN = 80
+_LOOKED_AT = 64 * 1024
+"""More of a text is not looked at for a preview: it would have to hide behind a secret of this length."""
 
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SECRET_NAMES = ("authorization", "cookie", "password", "secret", "token", "api_key", "apikey")
@@ -66,3 +69,11 @@ def _sanitised(value: Json, personal: bool, depth: int) -> Json:
             }
         case _:
             return value
+
+
+def preview(*texts: str, most: int = MOST_SHOWN) -> str:
+    """The beginning of a text as a log may show it: in one line, without secrets and without anybody's address."""
+    whole = " ".join(text[:_LOOKED_AT] for text in texts)[:_LOOKED_AT]
+    line = "".join(one if one.isprintable() else " " for one in sanitised_text(whole))
+    line = " ".join(line.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -9,10 +9,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.core.agents import Agent, plain_name
+from parley.definitions.agentzeros import build_agentzero, start_agentzero
 from parley.definitions.commands import CommandOptions, build_command, start_command
 from parley.definitions.kind import Kind, Kinds, Site
 from parley.definitions.llms import LlmOptions, build_llm, start_llm
 from parley.definitions.organisations import OrgOptions, build_organisation, start_organisation
+from parley.drivers.agentzero import AgentZeroOptions
 from parley.drivers.edge import EdgeDriver, EdgeOptions
 from parley.drivers.function import Function, FunctionDriver
 from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
@@ -76,5 +78,6 @@ KINDS: Kinds = {
     "command": Kind(CommandOptions, build_command, start_command),
     "remote": Kind(RemoteOptions, _build_remote, _start_remote),
     "edge": Kind(EdgeOptions, _build_edge),
+    "agentzero": Kind(AgentZeroOptions, build_agentzero, start_agentzero),
     "org": Kind(OrgOptions, build_organisation, start_organisation),
 }

@@ -70,6 +70,8 @@ class Exchange:
         self.membership = Membership(store, cluster, self.execution, self.agents, self.retention, lease_s)
         self.on_growth: Callable[[RunId], None] | None = None
         """Called for every run that has grown, here or elsewhere; must not wait."""
+        self.on_change: Callable[[Run, Sequence[Event]], None] | None = None
+        """Called with what a run has grown by here; must not wait."""
         self.on_cancel: Callable[[Run], Coroutine[None, None, None]] | None = None
         """Begun for a run that is to be canceled and is worked on elsewhere."""
         self.offers = Bells()
@@ -227,6 +229,17 @@ class Exchange:
         view.feed(event for event in events if upto is None or event.seq <= upto)
         return view
 
+    async def place_in_queue(self, run: Run) -> int | None:
+        """The how-manieth to begin, for a run that waits because its agent works on others; None for any other."""
+        agent = self.agents.get(run.agent)
+        if agent is None or agent.limits.max_concurrent is None or not run.ready:
+            return None
+        waiting = await self.store.runs_in(State.SUBMITTED, agent=agent.slug)
+        # The first ones may be about to begin: they do not count as waiting.
+        place = 1 - await self.execution.free_slots(agent)
+        found = next((place for place, other in enumerate(waiting, place) if other.id == run.id), 0)
+        return found if found > 0 else None
+
     async def follow(self, run_id: RunId, after: int) -> Follower:
         return await self.streams.follow(run_id, after)
 
@@ -304,12 +317,17 @@ class Exchange:
         return await self.settled(outcome)
 
     def _published(self, run: Run, events: list[Event]) -> None:
+        self.execution.logs.heard(run.id, events)
         self.streams.publish(run.id, events)
         self.growth.ring(run.id, run.version)
         if self.on_growth is not None:
             self.on_growth(run.id)
+        if self.on_change is not None:
+            self.on_change(run, events)
         if not self.membership.alone:
             self._signals.tell(run.id, run.version)
+        if run.inputs > run.read and run.state is State.WORKING:
+            self.execution.given(run)
         if run.children and (run.cancel_requested or run.state is State.FAILED):
             self._spawn(self._cancel_children(run))
         if run.notes and run.state in _FORSAKEN:

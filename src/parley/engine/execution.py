@@ -19,7 +19,7 @@ from parley.engine.commands import Commands
 from parley.engine.outbox import Outbox
 from parley.engine.ports import Cluster, Driver, Store
 from parley.engine.recall import earlier_notes, earlier_rounds
-from parley.engine.streams import read_all
+from parley.engine.recent import RecentLogs
 from parley.engine.turns import Turn
 from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
 from parley.ids import RunId
@@ -35,7 +35,7 @@ AskFor = Callable[[Run, int, str, str, int], Awaitable[View]]
 class _Job:
     """One turn under way."""
 
-    __slots__ = ("driver", "driving", "ending", "grace", "leaving", "run", "slot_of", "task", "timer")
+    __slots__ = ("driver", "driving", "ending", "grace", "leaving", "overtaken", "run", "slot_of", "task", "timer")
 
     def __init__(self, run: Run, slot_of: str | None) -> None:
         self.run = run
@@ -50,6 +50,8 @@ class _Job:
         """Why it was told to stop, if it was."""
         self.leaving = False
         """Whether this process gives it up, so that another can take it."""
+        self.overtaken = asyncio.Event()
+        """Set when input has come that the turn under way has not read."""
         self.timer: asyncio.TimerHandle | None = None
         self.grace: asyncio.TimerHandle | None = None
 
@@ -71,6 +73,7 @@ class Execution:
     ) -> None:
         self._commands = commands
         self._store = store
+        self.logs = RecentLogs(store)
         self._cluster = cluster
         self._attachments = attachments
         self._ask = ask
@@ -101,7 +104,7 @@ class Execution:
             return None if self._closing else Begin(self._cluster.replica)
         if limits.max_queued is not None:
             # The one at the head of the queue may be about to begin: it does not count as waiting.
-            room = limits.max_queued + await self._free_slots(agent)
+            room = limits.max_queued + await self.free_slots(agent)
             if len(await self._store.runs_in(State.SUBMITTED, agent=agent.slug, limit=room)) >= room:
                 return Rejected(
                     "queue_full", f"Agent {agent.slug} has {limits.max_queued} tasks waiting; try again later."
@@ -129,12 +132,20 @@ class Execution:
         if job is not None:
             self._stop(job, Canceled())
 
+    def given(self, run: Run) -> None:
+        """Tell the turn of a run that there is input which it has not read."""
+        job = self._jobs.get(run.id)
+        if job is not None and run.epoch == job.run.epoch:
+            job.overtaken.set()
+
     async def heard(self, run_id: RunId) -> None:
-        """A run that is worked on here has grown elsewhere: its cancel or its end may be on record."""
+        """A run that is worked on here has grown elsewhere: its cancel, its end or more input may be on record."""
         if run_id in self._jobs:
             head = await self._store.head(run_id)
             if head is not None and (head.run.cancel_requested or head.run.ended):
                 self.cancel(head.run)
+            elif head is not None and head.run.inputs > head.run.read:
+                self.given(head.run)
 
     @property
     def under_way(self) -> list[RunId]:
@@ -175,7 +186,8 @@ class Execution:
         if tasks:
             await asyncio.wait(tasks, timeout=self._grace_s)
 
-    async def _free_slots(self, agent: Agent) -> int:
+    async def free_slots(self, agent: Agent) -> int:
+        """How many more of its turns could begin."""
         busy = await self._store.runs_in(State.WORKING, agent=agent.slug, limit=agent.limits.max_concurrent or 0)
         return (agent.limits.max_concurrent or 0) - len(busy)
 
@@ -229,7 +241,7 @@ class Execution:
                     job.run = await self._turn(job, events)
                     turn.outcome = job.run.state.value
                 self._tell_ended(job.run)
-                events = None
+                events, job.overtaken = None, asyncio.Event()
                 if not job.run.ready or self._closing:
                     break
         except NotReady:
@@ -273,7 +285,7 @@ class Execution:
         self._arm(job, driver.agent)
         job.driving = True
         try:
-            return await self._drive(driver, job.run, outbox, events)
+            return await self._drive(driver, job, outbox, events)
         except asyncio.CancelledError as error:
             # Nobody here canceled it: something that the agent waited for was.
             return job.ending if job.ending or job.leaving else self._raised(job, error)
@@ -291,11 +303,12 @@ class Execution:
         tell("agent.raised", run=job.run.id, agent=job.run.agent, error=error)
         return Failed("agent_error", f"The agent stopped with an unexpected {type(error).__name__}.")
 
-    async def _drive(self, driver: Driver, run: Run, outbox: Outbox, events: list[Event] | None) -> Report:
+    async def _drive(self, driver: Driver, job: _Job, outbox: Outbox, events: list[Event] | None) -> Report:
         """Run the driver to the end of its turn; what ended it."""
+        run = job.run
         if events is None:
-            events = await read_all(self._store, run.id)
-        turn = self._make_turn(driver.agent, run, events)
+            events = await self.logs.read(run.id, run.version)
+        turn = self._make_turn(driver.agent, job, events)
         scribe = Scribe(run.turns)
         async with aclosing(driver.run(turn)) as outputs:
             async for output in outputs:
@@ -305,8 +318,10 @@ class Execution:
                 await outbox.put(report)
         return Completed()
 
-    def _make_turn(self, spec: Agent, run: Run, events: list[Event]) -> Turn:
-        asked = 0
+    def _make_turn(self, spec: Agent, job: _Job, events: list[Event]) -> Turn:
+        run, asked = job.run, 0
+        if sum(event.type == "input" for event in events) > run.read:
+            job.overtaken.set()
 
         async def ask(agent: str, text: str) -> View:
             nonlocal asked
@@ -317,7 +332,7 @@ class Execution:
             return await earlier_rounds(self._store, run, most)
 
         notes = partial(earlier_notes, self._store, run)
-        turn = Turn(spec, run, events, ask, self._attachments.loaded, recall, notes, current())
+        turn = Turn(spec, run, events, ask, self._attachments.loaded, recall, notes, current(), job.overtaken)
         return turn
 
     def _tell_ended(self, run: Run) -> None:

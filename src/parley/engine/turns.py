@@ -1,5 +1,6 @@
 """One turn of a run, as its agent sees it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 
@@ -47,12 +48,14 @@ class Turn:
 
     def __init__(
         self, agent: Agent, run: Run, events: Sequence[Event], ask: Ask, load: Load, recall: Recall,
-        recall_notes: RecallNotes | None = None, trace: Trace = NONE,
+        recall_notes: RecallNotes | None = None, trace: Trace = NONE, overtaken: asyncio.Event | None = None,
     ) -> None:  # fmt: skip
         self.agent = agent
         """The agent that is asked, as it is defined: `turn.agent.model`, `turn.agent.tools`."""
         self.trace = trace
         """What this turn is part of, to be carried on by whatever it calls: `headers_for(turn.trace)`."""
+        self.overtaken = overtaken or asyncio.Event()
+        """Set when input has come that only the next turn reads: whoever ends its turn then hears it at once."""
         self._run = run
         self._events = events
         self._ask = ask

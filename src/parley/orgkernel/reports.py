@@ -47,8 +47,12 @@ class Reports:
 
         Reports carry no task: time is all that tells whose they are. One that is half written is left for next time.
         """
+        return next(iter(self.since(since)), None)
+
+    def since(self, since: float) -> list[Found]:
+        """All that were written at or after a time and can be read, one for each role, the newest first."""
         found = [one for path in self._files() if (one := _found(path, since)) is not None]
-        return max(found, key=lambda one: one.at, default=None)
+        return sorted(found, key=lambda one: one.at, reverse=True)
 
     def _files(self) -> list[Path]:
         try:

@@ -1,5 +1,6 @@
 """Whoever a presented credential stands for, on every transport."""
 
+import hmac
 from typing import Literal
 
 from parley.core.access import LOCAL, Principal
@@ -10,16 +11,21 @@ from parley.security.tokens import Tokens
 Auth = Literal["local", "required", "none"]
 
 ANONYMOUS = Principal("guest", "anonymous")
+CONFIGURED = Principal("service", "configured")
+"""Whoever shows the key that the configuration names."""
 
 
 class Credentials:
-    """API keys, and tokens of an issuer when there is one."""
+    """API keys, and tokens of an issuer when there is one; and the key of the configuration, if it names one."""
 
-    def __init__(self, keys: ApiKeys, tokens: Tokens | None = None) -> None:
+    def __init__(self, keys: ApiKeys, tokens: Tokens | None = None, configured: str | None = None) -> None:
         self.keys = keys
         self._tokens = tokens
+        self._configured = configured.encode() if configured else b""
 
     async def principal_for(self, token: str) -> Principal:
+        if self._configured and hmac.compare_digest(token.encode(), self._configured):
+            return CONFIGURED
         if token.startswith(PREFIX):
             return await self.keys.principal_for(token)
         if self._tokens is None or token.count(".") != 2:

@@ -18,8 +18,10 @@ START_S = 20.0
 class ServerProcess:
     """`parley serve` with some agents, on a free port."""
 
-    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, url: str, before: Sequence[str] = ()) -> None:
         self._process = process
+        self.before = before
+        """What it said before it was up."""
         self._said: list[str] = []
         self._output = asyncio.get_running_loop().create_task(_drain(process, self._said))
         self.url = url
@@ -38,13 +40,25 @@ class ServerProcess:
         command: str = "serve",
         cwd: Path | None = None,
     ) -> "ServerProcess":
+        more = [*map(str, agents), "--data-dir", str(data_dir), "--port", str(port)]
+        return await ServerProcess.launch(["parley", command, *more], env=env, cwd=cwd)
+
+    @staticmethod
+    async def launch(
+        module: Sequence[str], *, env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> "ServerProcess":  # fmt: skip
+        """A module with its arguments that says where it listens, as `parley serve` does."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "parley", command, *map(str, agents),
-            "--data-dir", str(data_dir), "--port", str(port), cwd=cwd,
+            sys.executable, "-m", *module, cwd=cwd,
             stderr=asyncio.subprocess.PIPE, env={**os.environ, "PARLEY_GRPC_PORT": "-1", **(env or {})},
         )  # fmt: skip
-        url = await asyncio.wait_for(_announced(process), START_S)
-        return ServerProcess(process, url)
+        url, before = await asyncio.wait_for(_announced(process), START_S)
+        return ServerProcess(process, url, before)
+
+    @property
+    def said_all(self) -> list[str]:
+        """Every line so far."""
+        return [*self.before, *self._said]
 
     async def said(self, words: str) -> None:
         """Wait until it has logged a line with these words, since it is up."""
@@ -95,13 +109,13 @@ async def replicas(
             await server.stop()
 
 
-async def _announced(process: asyncio.subprocess.Process) -> str:
+async def _announced(process: asyncio.subprocess.Process) -> tuple[str, list[str]]:
     assert process.stderr is not None
     seen: list[str] = []
     async for line in process.stderr:
         seen.append(line.decode(errors="replace"))
         if found := _LISTENS.search(seen[-1]):
-            return found[1]
+            return found[1], seen
     raise RuntimeError("The server did not start:\n" + "".join(seen))
 
 

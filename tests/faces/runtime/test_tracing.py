@@ -2,6 +2,7 @@
 
 from contextlib import aclosing
 
+import httpx2
 import pytest
 
 from parley import telemetry
@@ -54,3 +55,13 @@ async def test_every_kind_of_request_is_a_span(wire: Wire, client: RuntimeClient
     assert {"runtime.ingest", "runtime.infer", "runtime.persist", "runtime.stream", "runtime.tool"} <= names
     [infer] = [span for span in spans if span["name"] == "runtime.infer"]
     assert infer["trace"].traceparent == TRACE
+
+
+async def test_requests_are_counted_by_operation_and_never_by_run(server: Server, wire: Wire) -> None:
+    run = await wire.new_run()
+    await wire.get(f"/runs/{run}/snapshot?thread_id={THREAD}")
+    async with httpx2.AsyncClient() as http:
+        text = (await http.get(f"{server.url}/metrics")).text
+    assert 'route="/internal/v1/runs/{run_id}/snapshot",status="200"' in text
+    assert run not in text
+    assert THREAD not in text

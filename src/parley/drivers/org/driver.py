@@ -13,6 +13,7 @@ from parley.core.agents import Agent
 from parley.core.artifacts import Part, text_of
 from parley.core.events import Failed
 from parley.core.turns import ArtifactChunk, Done, NeedInput, Note, Output, Status, Text
+from parley.drivers.levels import Levels
 from parley.drivers.org.tools import Tools
 from parley.engine.ports import Llm
 from parley.engine.turns import Turn
@@ -98,17 +99,18 @@ class OrgDriver:
         tools = Tools(self._llm, offline=offline, roots=roots, organisation=self._setup.places.folder)
         kernel = Kernel(self._reading.organisation, tools, _seen_from(folder, tools), self._agent.model or OFFLINE)
         task, state, since = _taken_up(kernel, turn, folder)
+        levels = Levels(turn, state.level)
         async with aclosing(kernel.run(task, state)) as happenings:
             async for happening in happenings:
-                state = _told_of(happening, state, turn)
-                await self._reported(happening)
+                await self._reported(happening, levels)
                 async for output in _said(happening, turn, since, roots):
                     yield output
 
-    async def _reported(self, happening: Happening) -> None:
+    async def _reported(self, happening: Happening, levels: Levels) -> None:
         """A report that cannot be written must not end the work."""
         if happening.report is None:
             return
+        levels.heard(happening.report)
         try:
             await asyncio.to_thread(Reports(self._setup.places.reports_folder).write, happening.report)
         except OSError as error:
@@ -156,15 +158,6 @@ async def _said(happening: Happening, turn: Turn, since: int, roots: Roots) -> A
                 yield chunk
             yield _failure_report(ended)
             yield Failed("pace_emergency", ended.text)
-
-
-def _told_of(happening: Happening, before: State, turn: Turn) -> State:
-    """The operator hears of every change of the PACE level, and of the A2A state that goes with it."""
-    level = happening.state.level
-    if level != before.level:
-        shown = {"contingent": "input-required", "emergency": "failed"}.get(level, "working")
-        tell("org.pace", run=turn.run_id, agent=turn.agent.slug, level=level, before=before.level, state=shown)
-    return happening.state
 
 
 def _noted(happening: Happening, turn: Turn, since: int) -> Note:

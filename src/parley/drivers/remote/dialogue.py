@@ -1,8 +1,6 @@
 """One turn with a remote agent: our input over there, what happens there into our log, once, whatever breaks."""
 
 import asyncio
-import random
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
@@ -14,6 +12,7 @@ from parley.core.events import Failed, Rejected
 from parley.core.runs import TERMINAL, WAITING
 from parley.core.turns import ArtifactChunk, Done, NeedAuth, NeedInput, Note, Output, Reply, Status, Text, parts_of
 from parley.drivers.remote.options import RemoteOptions
+from parley.drivers.remote.patience import Patience
 from parley.drivers.remote.sdk import Peer
 from parley.drivers.remote.shown import MAX_WORDS, Shown, ending, marked
 from parley.drivers.remote.words import Answered, Lost, Made, Moved, Refused, Snapshot, Step, Words
@@ -22,7 +21,6 @@ from parley.errors import ParleyError
 
 START_S = 5.0
 """How long a remote that cannot be reached is tried before there is a task to lose."""
-_PAUSES_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 _POLLS_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 Ends = Done | NeedInput | NeedAuth | Reply | Failed | Rejected
@@ -30,25 +28,6 @@ _ENDS = (Done, NeedInput, NeedAuth, Reply, Failed, Rejected)
 _QUESTIONS = (Done, NeedInput, NeedAuth)
 
 Steps = AsyncGenerator[Step, None]
-
-
-class _Patience:
-    """Waits a little longer each time, and gives up after a while without a sign of life."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self.renew()
-
-    def renew(self) -> None:
-        self._tries = 0
-        self._since = time.monotonic()
-
-    async def wait(self, lost: Lost) -> None:
-        pause = _PAUSES_S[min(self._tries, len(_PAUSES_S) - 1)] * random.uniform(0.5, 1.0)
-        if time.monotonic() + pause - self._since > self._seconds:
-            raise lost
-        self._tries += 1
-        await asyncio.sleep(pause)
 
 
 class Dialogue:
@@ -97,7 +76,7 @@ class Dialogue:
         self._message = replace(message, parts=await self._turn.loaded(message.parts))
         if self._context is None:
             self._context = (await self._turn.earlier_notes()).get("context") or None
-        patience = _Patience(START_S if self._task is None else self._options.patience_s)
+        patience = Patience(START_S if self._task is None else self._options.patience_s)
         while True:
             fresh = place >= self._sent
             try:
@@ -105,7 +84,7 @@ class Dialogue:
                 steps = self._send(peer, place) if fresh else self._follow(peer)
                 async with aclosing(steps):
                     async for step in steps:
-                        patience = _Patience(self._options.patience_s)
+                        patience = Patience(self._options.patience_s)
                         async for output in self._heard(step, place):
                             yield output
                             if isinstance(output, _ENDS):

@@ -102,6 +102,7 @@ class JsonRpc:
                 return await write_stream(receive, send, result, asked.dialect, wrap, failed)
             reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(asked.id), encode(result))
         except ParleyError as error:
+            self._operations.refused(error)
             reply = _failure(asked.id, error)
             if asked.streaming and asked.dialect is _OLD:
                 # A client of 0.3 reads nothing but events here.

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from parley.core.access import demand, may_use
 from parley.core.agents import Agent
+from parley.core.conversations import Message
 from parley.core.runs import Run, evolve
 from parley.core.views import View, view_of
 from parley.engine.commands import Outcome
@@ -20,12 +21,14 @@ from parley.errors import (
     ExtensionRequired,
     Invalid,
     InvalidCursor,
+    ParleyError,
     PushNotSupported,
     Unsupported,
 )
 from parley.faces.a2a.card import Cards
 from parley.faces.a2a.showing import Showing
 from parley.faces.a2a.streaming import Stream, Streaming
+from parley.faces.a2a.witness import Witness
 from parley.faces.a2a.words import (
     Ask,
     Call,
@@ -48,15 +51,19 @@ Default = Callable[[], str | None]
 
 
 class Operations:
-    def __init__(self, exchange: Exchange, push: Push, cards: Cards, default: Default) -> None:
+    def __init__(
+        self, exchange: Exchange, push: Push, cards: Cards, default: Default, witness: Witness | None = None
+    ) -> None:  # fmt: skip
         self._exchange = exchange
         self._push = push
         self._cards = cards
         self._default = default
+        self._witness = witness
         self._showing = Showing(exchange, cards.base_url)
         self._streaming = Streaming(exchange, self._showing)
 
     async def send(self, call: Call, ask: Ask) -> TaskShown | ReplyShown:
+        self._asked("message/send", call, ask.task, ask.message)
         call = await self._at_task(call, ask)
         agent = self._agent_for(call, ask)
         outcome = await self._exchange.send(_send(call, agent, ask))
@@ -70,12 +77,15 @@ class Operations:
         return await self._showing.answer(view, ask.history_length)
 
     async def get(self, call: Call, params: TaskParams) -> TaskShown:
+        self._asked("tasks/get", call, params.id)
         _check_history(params.history_length)
         run = await self._visible(call, params.id)
-        return await self._showing.task(await self._exchange.view(run.id), params.history_length)
+        shown = await self._showing.task(await self._exchange.view(run.id), params.history_length)
+        return await self._showing.queued(shown)
 
     async def list_tasks(self, call: Call, query: Query) -> Page:
         """The caller's own tasks; an administrator, too, lists only its own here."""
+        self._asked("tasks/list", call)
         demand(call.principal, "read")
         agent = self._agent(call).slug if call.agent else None
         listing = Listing(
@@ -90,6 +100,7 @@ class Operations:
 
     async def cancel(self, call: Call, params: CancelParams) -> TaskShown:
         """The task once it has ended; or as it is, when its agent takes its time to stop."""
+        self._asked("tasks/cancel", call, params.id)
         demand(call.principal, "send")
         visible = await self._visible(call, params.id)
         outcome = await self._exchange.cancel(visible.id, call.principal, call.agent, _reason(params))
@@ -114,6 +125,7 @@ class Operations:
 
     async def stream(self, call: Call, ask: Ask) -> Stream:
         """Send and follow; ends when the run ends or waits. Resumable when it was sent with a key."""
+        self._asked("message/stream", call, ask.task, ask.message)
         call = await self._at_task(call, ask)
         agent = self._agent_for(call, ask)
         _check_streaming(agent)
@@ -135,6 +147,7 @@ class Operations:
 
     async def subscribe(self, call: Call, params: TaskParams) -> Stream:
         """The task as it is, then what happens; with a cursor only the latter. Stays open while the run waits."""
+        self._asked("tasks/resubscribe", call, params.id)
         cursor = _cursor(call)
         run = await self._visible(call, params.id)
         _check_streaming(self._exchange.agents.get(run.agent))
@@ -167,6 +180,15 @@ class Operations:
     async def card(self, call: Call, version: str) -> bytes:
         """The extended card; whoever got as far as this has credentials."""
         return await self._cards.extended(self._agent(call), version)
+
+    def refused(self, error: ParleyError) -> None:
+        """Somebody's request came to nothing, for whatever reason."""
+        if self._witness is not None:
+            self._witness.refused(error)
+
+    def _asked(self, method: str, call: Call, task: str | None = None, message: Message | None = None) -> None:
+        if self._witness is not None:
+            self._witness.asked(method, call, task, message)
 
     def _agent(self, call: Call) -> Agent:
         """The agent that is asked, if it exists for the caller."""

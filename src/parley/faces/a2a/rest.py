@@ -63,6 +63,7 @@ class Rest:
                 return await write_stream(receive, send, stream, dialect, (b"", b""), lambda error: failure(error)[1])
             result = await perform(self._operations, dialect, route.operation, call, params)
         except ParleyError as error:
+            self._operations.refused(error)
             status, body = failure(error)
             allow = error.details.get("allow")
             headers = [(b"allow", str(allow).encode())] if allow else None

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from parley.core.artifacts import Part, Parts
+from parley.core.artifacts import Part, Parts, text_part
 from parley.core.events import ArtifactAdded, Event
 from parley.core.runs import Run
 from parley.core.views import Said, View
@@ -30,10 +30,18 @@ class Showing:
             history=[await self.said(said) for said in shown.history],
         )
 
+    async def queued(self, shown: TaskShown) -> TaskShown:
+        """With its place in the queue, if it waits in one: true at this moment only, so it is no part of the log."""
+        place = None if shown.status.said else await self._exchange.place_in_queue(shown.run)
+        if place is None:
+            return shown
+        words = text_part(f"Waiting for its turn: number {place} in the queue.")
+        return replace(shown, status=replace(shown.status, said=Said("agent", f"{shown.run.id}.queue", (words,))))
+
     async def answer(self, view: View, history_length: int | None) -> TaskShown | ReplyShown:
         if view.reply is not None:
             return ReplyShown(view.run, await self.said(view.reply))
-        return await self.task(view, history_length)
+        return await self.queued(await self.task(view, history_length))
 
     async def said(self, said: Said) -> Said:
         return replace(said, parts=await self._exchange.attachments.loaded(said.parts))

@@ -12,7 +12,7 @@ from parley.engine.exchange import Exchange
 from parley.engine.streams import Follower
 from parley.errors import StaleCursor
 from parley.faces.a2a.showing import Showing
-from parley.faces.a2a.words import ReplyShown, Shown, UpdateShown
+from parley.faces.a2a.words import ReplyShown, Shown, TaskShown, UpdateShown
 from parley.faces.sse import KEEP_ALIVE_S
 from parley.ids import RunId
 
@@ -123,7 +123,7 @@ class Streaming:
     ) -> AsyncGenerator[Step, None]:
         """From the follower's cursor on. Before that, if given: the task as in `view`, and `rest`, which leads up to
         the cursor. `run` is the state where the stream begins."""
-        first = [Frame(run.version, await self._showing.task(view, None))] if view else list[Frame]()
+        first = [Frame(run.version, await self._first(view))] if view else list[Frame]()
         if not rest and follower.cursor >= run.version and (run.settled if until_settled else run.ended):
             yield Step(first, last=True)
             return
@@ -142,6 +142,9 @@ class Streaming:
                 step = await self._made(run, events, last_words)
                 self._latest = events, last_words, step
             yield step
+
+    async def _first(self, view: View) -> TaskShown:
+        return await self._showing.queued(await self._showing.task(view, None))
 
     async def _made(self, run: Run, events: Sequence[Event], last_words: frozenset[str]) -> Step:
         frames: list[Frame] = []

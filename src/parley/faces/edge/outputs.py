@@ -14,8 +14,9 @@ from parley.faces.edge.words import ProgressIn
 
 T = TypeVar("T")
 
-PIECE = 64 * 1024
-"""A long text is told in pieces: an event has a limit, an answer need not."""
+PIECE = 128 * 1024
+"""A long text is told in pieces: an event has a limit, an answer need not. So many characters fit, however they are
+written, and what is shorter is one chunk, as it would be from an agent here."""
 MAX_REASON = 4000
 MAX_CODE = 64
 

@@ -43,13 +43,16 @@ _encode = msgspec.json.Encoder().encode
 
 
 def frames_of(event: Event) -> bytes:
-    """One frame for each entry; the answer of an agent that only replies comes before its end, `[DONE]` after any."""
+    """One frame for each entry. What an agent says as it ends its turn, a question or a whole reply, comes before that
+    as words of its own, for whoever shows only words must see it; `[DONE]` comes after any end."""
     if event.payload is None:
         return _frame(event, {"type": "event", "runId": event.run, "eventType": "run.erased", "payload": {}})
     frame = _frame(event, data_of(event, event.payload))
     match event.payload:
         case Replied(parts) if words := text_of(parts):
             return _frame(event, _delta(event, words)) + frame + done_frame(event.seq)
+        case InputRequired(parts) | AuthRequired(parts) | TurnEnded(parts) if words := text_of(parts):
+            return _frame(event, _delta(event, words)) + frame
         case Completed() | Replied() | Failed() | Canceled() | Rejected():
             return frame + done_frame(event.seq)
         case _:

@@ -10,6 +10,7 @@ from parley.faces.http import ClientGone, Headers, answer, header, read_body
 from parley.faces.runtime.faults import crashed, refuse
 from parley.faces.runtime.requests import Reply, Request, read
 from parley.faces.runtime.routes import PREFIX, Operation, Routes
+from parley.faces.tracing import ROUTE
 from parley.security.signatures import BODY_SHA256, KEY_ID, SIGNATURE, Carried, Signatures, user_id_of
 from parley.telemetry import span
 
@@ -43,6 +44,7 @@ class Runtime:
         signatures = self._signatures
         claims = signatures.check(header(scope, SIGNATURE), header(scope, KEY_ID))
         operation, run_id = self._routes.find(scope["method"], scope["path"].removeprefix(PREFIX))
+        scope[ROUTE] = PREFIX + operation.path
         body = await read_body(receive, self._max_body)
         signatures.check_body(header(scope, BODY_SHA256), body)
         request = read(scope, run_id, body)
