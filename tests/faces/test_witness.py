@@ -46,14 +46,14 @@ async def test_requests_and_states_are_told_where_it_is_asked_for(tmp_path: Path
         await client.get(task["id"])
         async with httpx2.AsyncClient() as http:
             await http.post(server.agent("one"), json={"jsonrpc": "2.0", "id": 1, "method": "nothing"})
-    asked = [fields for name, fields in told if name == "a2a.asked"]
+    asked = [fields for name, fields in told if name == "request.made"]
     assert [one["method"] for one in asked] == ["message/send", "tasks/get"]
     assert asked[0]["message"].startswith("call me at [REDACTED_EMAIL] with [REDACTED] xxx")
     assert len(asked[0]["message"]) == 80
     assert asked[1]["task"] == task["id"]
     states = [fields["state"] for name, fields in told if name == "task.state"]
     assert states == ["submitted", "working", "completed"]
-    assert ("a2a.refused", {"code": "unknown_method"}) in told
+    assert ("request.refused", {"code": "unknown_method"}) in told
 
 
 async def test_otherwise_nothing_is_told_of_them(tmp_path: Path, told: Told) -> None:
@@ -61,7 +61,7 @@ async def test_otherwise_nothing_is_told_of_them(tmp_path: Path, told: Told) -> 
     opened.set()
     async with serving(tmp_path, [one]) as server, Client(server.agent("one")) as client:
         await client.send("hello")
-    assert not {"a2a.asked", "task.state"} & {name for name, _ in told}
+    assert not {"request.made", "task.state"} & {name for name, _ in told}
 
 
 async def test_who_waits_is_told_the_place_in_the_queue(tmp_path: Path) -> None:

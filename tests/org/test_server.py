@@ -81,11 +81,11 @@ async def test_requests_states_and_levels_are_logged_without_secrets(tmp_path: P
         text = "Fix the bug in /nonexistent/app.py, says ann@example.org with Bearer abcdefgh12345678\nand so on " * 3
         task = await house.wire.send(text)
         await house.wire.call("nothing/known", {})
-        await house.server.said("a2a.refused")
+        await house.server.said("request.refused")
         lines = [json.loads(line) for line in house.server.said_all if line.startswith("{")]
     told = {line["event"] for line in lines}
-    assert {"a2a.asked", "task.state", "org.pace", "a2a.refused"} <= told
-    (request,) = [line for line in lines if line["event"] == "a2a.asked"]
+    assert {"request.made", "task.state", "org.pace", "request.refused"} <= told
+    (request,) = [line for line in lines if line["event"] == "request.made"]
     assert request["method"] == "message/send"
     assert request["message"].startswith("Fix the bug in /nonexistent/app.py, says [REDACTED_EMAIL] with [REDACTED]")
     assert len(request["message"]) == 80

@@ -20,10 +20,10 @@ class Witness:
         about = {"task": task} if task else {}
         if message is not None:
             about["message"] = preview(*(part.text for part in message.parts if part.text))
-        tell("a2a.asked", method=method, agent=call.agent or "", principal=str(call.principal), **about)
+        tell("request.made", method=method, agent=call.agent or "", principal=str(call.principal), **about)
 
     def refused(self, error: ParleyError) -> None:
-        tell("a2a.refused", code=error.code)
+        tell("request.refused", code=error.code)
 
     def changed(self, run: Run, events: Sequence[Event]) -> None:
         """The states that a run went through; what the agent says on the way is no change."""
