@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Callable
 
 from parley.clock import iso
-from parley.core.access import Principal, demand, may_use
+from parley.core.access import Principal, demand, may_see, may_use
 from parley.core.frames import Frame
 from parley.core.runs import Run
 from parley.engine.exchange import Exchange
@@ -77,7 +77,7 @@ class Runs:
         run = await self._stored(request.run_id)
         if run is None or run.conversation != thread_id:
             raise NotFound("run/thread ownership record not found")
-        if run.principal != str(caller):
+        if not may_see(caller, run.principal):
             raise Forbidden("run/thread does not belong to principal")
         return run
 
