@@ -18,6 +18,12 @@ class Message(Struct, frozen=True, omit_defaults=True, rename="camel"):
     references: tuple[str, ...] = ()
 
 
+CONTEXT = "urn:parley:context"
+"""In a part's metadata: it was put there by us so that an agent knows what the rest is about; nobody said it."""
+
+SAMPLING = "urn:parley:sampling"
+"""In a message's metadata: how a model is to be asked this once, as `{model, temperature, maxTokens}`."""
+
 HOPS = "urn:parley:hops"
 """In a message's metadata: how often it was passed on from server to server."""
 
