@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from parley.core.artifacts import Part, Parts
+from parley.core.artifacts import Parts
 from parley.errors import ConversationMismatch, Invalid
 from parley.ids import ConversationId, is_id, new_conversation_id
 
@@ -21,15 +21,11 @@ class Message(Struct, frozen=True, omit_defaults=True, rename="camel"):
 CONTEXT = "urn:parley:context"
 """In a part's metadata: it was put there by us so that an agent knows what the rest is about; nobody said it."""
 
+SAMPLING = "urn:parley:sampling"
+"""In a message's metadata: how a model is to be asked this once, as `{model, temperature, maxTokens}`."""
+
 HOPS = "urn:parley:hops"
 """In a message's metadata: how often it was passed on from server to server."""
-
-
-def is_context(part: Part) -> bool:
-    if part.metadata is UNSET or CONTEXT.encode() not in bytes(part.metadata):
-        return False
-    found = msgspec.json.decode(part.metadata)
-    return isinstance(found, dict) and CONTEXT in found
 
 
 def hops_of(message: Message) -> int:

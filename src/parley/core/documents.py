@@ -88,8 +88,8 @@ class Assignment(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """What a new document is called unless its content has a heading."""
     format: str = ""
     """The format that the answer will have, if that is known."""
-    metadata: Raw = Raw(b"{}")
-    """What is known of the version before it is made."""
+    metadata: str = "{}"
+    """What is known of the version before it is made, as JSON."""
 
 
 class AddVersion(Struct, frozen=True):
@@ -193,6 +193,6 @@ def merged_format(formats: Iterable[str]) -> str:
     return "json" if "json" in set(formats) else "markdown"
 
 
-def metadata_with(known: Raw | bytes, more: dict[str, object]) -> bytes:
+def metadata_with(known: str, more: dict[str, object]) -> bytes:
     """More members beside those already known."""
     return msgspec.json.encode({**msgspec.json.decode(known), **more})

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from parley.core.artifacts import says_something
 from parley.core.dialogue import is_bad_end, is_end, words_of
+from parley.core.documents import Assignment
 from parley.core.events import (
     ArtifactAdded,
     AuthRequired,
@@ -109,6 +110,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """When the last message of any kind was said."""
     answering: bool = False
     """Whether the turn under way has said or made something."""
+    assignment: Assignment | None = None
+    """What it was made for, where a contract says more than that an agent is asked."""
 
     @property
     def ended(self) -> bool:
@@ -137,6 +140,7 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
             run_id, event.agent, event.conversation, event.principal, event.parent,
             state=State.INPUT_REQUIRED if event.open else State.SUBMITTED, open=event.open,
             version=seq, created_at=at, updated_at=at, status_at=at, origin=event.origin,
+            assignment=event.assignment,
         )  # fmt: skip
     if run is None:
         raise RunNotFound("A log begins with `submitted`.")

@@ -7,8 +7,9 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from parley.core.artifacts import Parts, names_in, text_of
-from parley.core.conversations import Message, is_context
+from parley.core.conversations import Message
 from parley.core.dialogue import Attachment, Talk, Turned, attachment_of, is_bad_end
+from parley.core.drafting import is_context
 from parley.core.events import Canceled, Event, Failed, InputReceived, Payload, Rejected, Submitted
 from parley.ids import RunId
 
