@@ -133,6 +133,14 @@ class Run(Struct, frozen=True, omit_defaults=True):
         return self.owner.startswith(ELSEWHERE)
 
 
+def erased(run: Run) -> Run:
+    """What is left of a run when its owner wants it forgotten."""
+    return Run(
+        run.id, run.agent, ConversationId(""), "", state=run.state, version=run.version, epoch=run.epoch,
+        created_at=run.created_at, updated_at=run.updated_at, status_at=run.status_at,
+    )  # fmt: skip
+
+
 def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) -> Run:
     """The state after an event. Total: whatever was decided can be folded."""
     if run is None and isinstance(event, Submitted):

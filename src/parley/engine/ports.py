@@ -88,6 +88,8 @@ class Listing(Struct, frozen=True):
     after: tuple[int, str] | None = None
     """Go on after the run with this `status_at` and id."""
     limit: int = 50
+    oldest: bool = False
+    """In the order in which they were begun, not latest status first; `after` then names a `created_at`."""
 
 
 Done = Callable[[ParleyError | None], None]
@@ -128,7 +130,7 @@ class Store(Readable, Protocol):
         ...
 
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
-        """A page of runs, latest status first, and how many there are on all pages."""
+        """A page of runs, and how many there are on all pages. Those that were erased are not among them."""
         ...
 
     async def close(self) -> None: ...
@@ -144,6 +146,11 @@ class Archive(Protocol):
     async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
         """Forget the events up to and including `floor`, and the run's lasting keys that led to them; the chain stays
         verifiable from there."""
+        ...
+
+    async def erase(self, run: RunId) -> None:
+        """Forget all of a run that has ended but its place in the world: nothing of what was in it can be read again,
+        and it belongs to nobody. Its chain ends where it ended."""
         ...
 
     async def forget_keys(self, before: int) -> int:
