@@ -11,6 +11,7 @@ from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
+from parley.assembly.conversations import open_conversations
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.engine.deliveries import Deliveries
@@ -56,7 +57,7 @@ from parley.security.secrets import Secrets
 from parley.security.signatures import DEVELOPMENT_KEYS, Signatures
 from parley.security.signing import SigningKeys
 from parley.security.tokens import Tokens
-from parley.settings import Settings, postgres_url
+from parley.settings import Settings, blobs_location, postgres_url
 from parley.stores.blobs import open_blobs
 from parley.stores.cluster import PostgresCluster
 from parley.stores.memory import MemoryStore
@@ -95,7 +96,7 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
     store, cluster, signals = await _open_store(settings)
     exchange = Exchange(
         store,
-        open_blobs(settings.blobs or ("memory:" if settings.store == "memory" else str(settings.data_dir / "blobs"))),
+        open_blobs(blobs_location(settings)),
         cluster,
         signals,
         max_payload=settings.max_payload_bytes,
@@ -227,6 +228,7 @@ async def open_faces(
             async with (
                 open_tools(exchange, settings, records) as tools,
                 open_edge(exchange, settings, records, base_url) as edge,
+                open_conversations(exchange, settings, open_secrets(settings), base_url) as talks,
                 _grpc(settings, grpc_port, base_url, operations, entrance, cards),
             ):
                 runs = Runs(exchange, Frames(exchange, records), default)
@@ -238,6 +240,7 @@ async def open_faces(
                         *MetricsFace(metrics, exchange).routes(),
                         *admin.routes(),
                         *edge,
+                        *talks.exports.routes(),
                     ]
                     faces = Addresses(
                         exchange, JsonRpc(operations, settings.max_body_bytes),

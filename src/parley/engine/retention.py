@@ -41,6 +41,12 @@ class Retention:
         if runs:
             tell("retention.trimmed", runs=len(runs))
 
+    async def erase(self, run: RunId) -> None:
+        """Forget a run that has ended at its owner's wish: nothing of it can be seen afterwards."""
+        if self.forget_too is not None:
+            await self.forget_too(run)
+        await self._store.erase(run)
+
     async def _snapshot(self, head: Head) -> bytes:
         events = await read_all(self._store, head.run.id, head.floor)
         view = View.restored(head.snapshot) if head.snapshot else View()

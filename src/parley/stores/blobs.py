@@ -58,7 +58,7 @@ class ObjectBlobs:
     async def forget(self, before: int) -> int:
         gone = 0
         with _reading("list"):
-            async for batch in obstore.list(self._store):
+            async for batch in obstore.list(self._store):  # pyright: ignore[reportUnknownMemberType]
                 old = [one["path"] for one in batch if one["last_modified"].timestamp() * 1000 < before]
                 for path in old:
                     await self._delete(path)
