@@ -23,7 +23,7 @@ from parley.engine.streams import PAGE
 from parley.errors import ConversationBusy, ConversationNotFound, ExportNotFound, Invalid, Outdated, RunEnded
 from parley.ids import ConversationId, RunId, is_id, new_conversation_id, new_run_id
 
-RUNS = 500
+RUNS = 2000
 MESSAGES = 50
 VERSIONS = 200
 KEEP_MS = 3600 * 1000
@@ -182,7 +182,7 @@ class Conversations:
         return await self._exchange.commands.replayed(asking.once) if asking.once else None
 
     async def _runs(self, principal: str, conversation: str) -> AsyncGenerator[Run, None]:
-        listing = Listing(principal=principal, conversation=conversation, oldest=True, limit=RUNS)
+        listing = Listing(principal=principal, conversation=conversation, oldest=True, counted=False, limit=RUNS)
         while True:
             runs, _ = await self._exchange.store.list_runs(listing)
             for run in runs:
