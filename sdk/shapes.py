@@ -33,14 +33,16 @@ def declarations(schemas: Mapping[str, Schema]) -> str:
 def declaration(name: str, schema: Schema) -> str:
     """Objects become interfaces, which show by name in messages and can be extended; all else a type."""
     _check_name(name)
-    comment = _comment(schema, "")
     if _is_interface(schema):
-        return f"{comment}export interface {name} {_object(schema, '')}\n"
-    head = f"{comment}export type {name} ="
-    shape = type_of(schema)
-    if len(head) + len(shape) + 2 > WIDTH and (several := _alternatives(schema)):
-        return head + "".join(f"\n  | {one}" for one in several) + ";\n"
-    return f"{head} {shape};\n"
+        return f"{_comment(schema, '')}export interface {name} {_object(schema, '')}\n"
+    return _comment(schema, "") + _assigned(f"export type {name} =", schema, "")
+
+
+def _assigned(head: str, schema: Schema | bool, indent: str) -> str:
+    """A name with its type; a union that is too long for a line has one for each of its members."""
+    line = f"{head} {type_of(schema, indent)};\n"
+    several = [] if isinstance(schema, bool) or len(line) <= WIDTH + 1 else _alternatives(schema, indent)
+    return line if len(several) < 2 else head + "".join(f"\n{indent}  | {one}" for one in several) + ";\n"
 
 
 def type_of(schema: Schema | bool, indent: str = "") -> str:
@@ -84,7 +86,8 @@ def _alternatives(schema: Schema, indent: str = "") -> list[str]:
             found = (type_of({**schema, "type": kind}, indent) for kind in kinds)
         case _:
             found = ()
-    return list(dict.fromkeys(found))
+    several = list(dict.fromkeys(found))
+    return ["unknown"] if "unknown" in several else several
 
 
 def _array(schema: Schema, indent: str) -> str:
@@ -111,10 +114,10 @@ def _object(schema: Schema, indent: str) -> str:
     return f"{shape} & Record<string, {others}>" if others else shape
 
 
-def _property(name: str, schema: Schema, required: bool, indent: str) -> str:
+def _property(name: str, schema: Schema | bool, required: bool, indent: str) -> str:
     shown = name if _NAME.fullmatch(name) else json.dumps(name)
     comment = _comment(schema, indent) if isinstance(schema, Mapping) else ""
-    return f"{comment}{indent}{shown}{'' if required else '?'}: {type_of(schema, indent)};\n"
+    return comment + _assigned(f"{indent}{shown}{'' if required else '?'}:", schema, indent)
 
 
 def _is_open(schema: Schema) -> bool:

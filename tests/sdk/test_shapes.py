@@ -32,6 +32,7 @@ FORMS: list[tuple[Schema, str]] = [
     ({"type": ["string", "null"]}, "string | null"),
     ({"anyOf": [PLAN, {"type": "null"}]}, "Plan | null"),
     ({"anyOf": [TEXT, {"type": "string", "minLength": 1}, {"type": "null"}]}, "string | null"),
+    ({"anyOf": [{}, {"type": "null"}]}, "unknown"),
     ({"oneOf": [PLAN, TEXT], "discriminator": {"propertyName": "kind"}}, "Plan | string"),
     ({"allOf": [PLAN, {"anyOf": [PLAN, TEXT]}]}, "Plan & (Plan | string)"),
     ({"type": "array", "items": PLAN}, "Plan[]"),
@@ -94,6 +95,8 @@ def test_a_long_union_has_a_line_for_each() -> None:
     codes = [f"CODE_NUMBER_{number}" for number in range(12)]
     lines = declaration("Code", {"enum": codes}).splitlines()
     assert lines == ["export type Code =", *(f'  | "{code}"' for code in codes[:-1]), f'  | "{codes[-1]}";']
+    member = declaration("Fault", {"type": "object", "properties": {"code": {"enum": codes}}}).splitlines()
+    assert member[1:4] == ["  code?:", f'    | "{codes[0]}"', f'    | "{codes[1]}"']
 
 
 @pytest.mark.slow

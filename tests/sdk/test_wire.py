@@ -7,6 +7,6 @@ from tests.sdk.running import TESTS, run_tests
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sse", "timing", "http", "following"])
+@pytest.mark.parametrize("name", ["sse", "timing", "http", "following", "api"])
 async def test_the_package_stands_its_own_tests(node: Node, name: str) -> None:
     await run_tests(node, TESTS / f"{name}.test.js")

@@ -1,21 +1,19 @@
 /** Everything that can go wrong, by code. */
 
-import type { ErrorCode as ContractCode } from "./types.js";
+import type { Envelope, Fault } from "./types.js";
 
 /** What this package itself finds: no connection, no answer in time, an answer that is not the contract's. */
 export type OwnCode = "NETWORK_ERROR" | "TIMEOUT" | "INVALID_RESPONSE";
 
 /** Known codes, for completion and `switch`; a newer server may send others. */
-export type ErrorCode = ContractCode | OwnCode | (string & {});
+export type ErrorCode = Fault["code"] | OwnCode | (string & {});
 
-export interface Fault {
+export interface Failure {
   code: ErrorCode;
   message: string;
-  /** The HTTP status; 0 when there was no answer. */
   status?: number;
   details?: unknown;
   taskId?: string | undefined;
-  /** How long the server asked to wait. */
   retryAfterMs?: number | undefined;
   cause?: unknown;
 }
@@ -23,59 +21,102 @@ export interface Fault {
 /** The ground of all of them: catch this one and look at `code`, or catch a kind. */
 export class Agent2AgentError extends Error {
   readonly code: ErrorCode;
+  /** Of the answer that said so; 0 when no answer did, but the connection, the clock or a task's last event. */
   readonly status: number;
   readonly details: unknown;
   readonly taskId: string | undefined;
+  /** How long the server asked to wait. */
   readonly retryAfterMs: number | undefined;
 
-  constructor(fault: Fault) {
-    super(fault.message, fault.cause === undefined ? undefined : { cause: fault.cause });
+  constructor(failure: Failure) {
+    super(failure.message, failure.cause === undefined ? undefined : { cause: failure.cause });
     this.name = new.target.name;
-    this.code = fault.code;
-    this.status = fault.status ?? 0;
-    this.details = fault.details;
-    this.taskId = fault.taskId;
-    this.retryAfterMs = fault.retryAfterMs;
+    this.code = failure.code;
+    this.status = failure.status ?? 0;
+    this.details = failure.details;
+    this.taskId = failure.taskId;
+    this.retryAfterMs = failure.retryAfterMs;
   }
 }
 
-/** The request is not as the contract has it (400). */
+/** The request is not as the contract has it. */
 export class InvalidRequestError extends Agent2AgentError {}
-/** Credentials are missing or not good (401). */
+/** Credentials are missing or not good. */
 export class UnauthorizedError extends Agent2AgentError {}
-/** The agent does not offer this, or it is not for this caller (403). */
+/** The agent does not offer this, or it is not for this caller. */
 export class ForbiddenError extends Agent2AgentError {}
-/** There is no such conversation, agent, plan, deliverable, version or task (404). */
+/** There is no such conversation, agent, plan, deliverable, version or task. */
 export class NotFoundError extends Agent2AgentError {}
-/** It cannot be done in this state, or the idempotency key stands for something else (409). */
+/** It cannot be done in this state, or the idempotency key stands for another request. */
 export class ConflictError extends Agent2AgentError {}
-/** The agent, its model or the store failed (5xx). */
+/** It was begun and came to nothing: a model, a tool or the store failed, or the task was canceled or rejected. */
 export class ExecutionError extends Agent2AgentError {}
-/** Too many requests, or nobody is there to take them (429, 502, 503, 504): later it may work. */
+/** Too many requests, or nobody there to take them: later it may work. */
 export class UnavailableError extends Agent2AgentError {}
 /** The server was not reached, or the connection broke. */
 export class NetworkError extends Agent2AgentError {}
 /** `timeoutMs` passed. What the server began goes on there. */
 export class TimeoutError extends Agent2AgentError {}
 
-const BY_STATUS: Record<number, typeof Agent2AgentError> = {
-  401: UnauthorizedError,
-  403: ForbiddenError,
-  404: NotFoundError,
-  409: ConflictError,
-  429: UnavailableError,
-  502: UnavailableError,
-  503: UnavailableError,
-  504: UnavailableError,
+type Kind = new (failure: Failure) => Agent2AgentError;
+
+const BY_CODE: Record<Fault["code"], Kind> = {
+  INVALID_MODE: InvalidRequestError,
+  INVALID_ACTION: InvalidRequestError,
+  INVALID_REQUEST: InvalidRequestError,
+  MISSING_REQUIRED_PARAM: InvalidRequestError,
+  METHOD_NOT_ALLOWED: InvalidRequestError,
+  PAYLOAD_TOO_LARGE: InvalidRequestError,
+  UNSUPPORTED_MEDIA_TYPE: InvalidRequestError,
+  STALE_CURSOR: InvalidRequestError,
+  UNAUTHORIZED: UnauthorizedError,
+  FORBIDDEN: ForbiddenError,
+  CAPABILITY_NOT_FOUND: ForbiddenError,
+  NOT_FOUND: NotFoundError,
+  AGENT_NOT_FOUND: NotFoundError,
+  CONVERSATION_NOT_FOUND: NotFoundError,
+  DELIVERABLE_NOT_FOUND: NotFoundError,
+  EXECUTION_NOT_FOUND: NotFoundError,
+  ORCHESTRATION_NOT_FOUND: NotFoundError,
+  PLAN_NOT_FOUND: NotFoundError,
+  STEP_NOT_FOUND: NotFoundError,
+  TASK_NOT_FOUND: NotFoundError,
+  VERSION_NOT_FOUND: NotFoundError,
+  INVALID_STATE: ConflictError,
+  DATABASE_ERROR: ExecutionError,
+  INTERNAL_ERROR: ExecutionError,
+  LLM_EXECUTION_FAILED: ExecutionError,
+  TASK_CANCELED: ExecutionError,
+  TASK_REJECTED: ExecutionError,
+  TOOL_EXECUTION_FAILED: ExecutionError,
+  UNAVAILABLE: UnavailableError,
 };
 
-/** The error of a kind that its status tells. */
-export function errorOf(fault: Fault & { status: number }): Agent2AgentError {
-  const kind = BY_STATUS[fault.status] ?? (fault.status >= 500 ? ExecutionError : InvalidRequestError);
-  return new kind(fault);
+const BUSY = new Set([429, 502, 503, 504]);
+
+/** What a proxy, or a newer server, answers is known by its status. */
+function byStatus(status: number): Kind {
+  if (status === 401) return UnauthorizedError;
+  if (status === 403) return ForbiddenError;
+  if (status === 404) return NotFoundError;
+  if (status === 409) return ConflictError;
+  if (BUSY.has(status)) return UnavailableError;
+  return status >= 500 ? ExecutionError : InvalidRequestError;
+}
+
+/** The error of its kind. */
+export function errorOf(failure: Failure & { status: number }): Agent2AgentError {
+  const kinds: Record<string, Kind | undefined> = BY_CODE;
+  return new (kinds[failure.code] ?? byStatus(failure.status))(failure);
+}
+
+/** The error of a task that was not asked for but read. */
+export function failureOf({ taskId, error }: Envelope): Agent2AgentError {
+  const said = error ?? { code: "INTERNAL_ERROR", message: "The task failed and does not say why." };
+  return errorOf({ ...said, taskId, status: 0 });
 }
 
 /** Whether the same request may work a little later. */
 export function isTransient(error: unknown): boolean {
-  return error instanceof NetworkError || error instanceof UnavailableError;
+  return error instanceof NetworkError || (error instanceof Agent2AgentError && BUSY.has(error.status));
 }

@@ -18,29 +18,32 @@ export interface FollowOptions {
   silenceMs?: number | undefined;
 }
 
-/** Numbered is a frame whose id is its place in the log. */
-export interface Numbered extends Frame {
-  seq: number;
+/** What is followed: where it is, how its events read, and when it is over. */
+export interface Source<Event> {
+  path: string;
+  read(frame: Frame, seq: number): Event;
+  isLast(event: Event): boolean;
+  /** Asked when a stream ended well and brought nothing: it was at its end, or the server was stopped. */
+  isOver(signal: AbortSignal): Promise<boolean>;
 }
 
-/** The frames of a log, up to the one that `isLast`, over as many connections as that takes. */
-export class Following {
+/** The events of a log, up to the last one, over as many connections as that takes. */
+export class Following<Event> {
   readonly #http: Http;
-  readonly #path: string;
+  readonly #source: Source<Event>;
   readonly #options: FollowOptions;
-  readonly #isLast: (frame: Frame) => boolean;
   #seq: number;
   #failures = 0;
+  #over = false;
 
-  constructor(http: Http, path: string, isLast: (frame: Frame) => boolean, options: FollowOptions) {
+  constructor(http: Http, source: Source<Event>, options: FollowOptions) {
     this.#http = http;
-    this.#path = path;
-    this.#isLast = isLast;
+    this.#source = source;
     this.#options = options;
     this.#seq = options.lastEventId ?? 0;
   }
 
-  async *frames(): AsyncGenerator<Numbered, void, undefined> {
+  async *events(): AsyncGenerator<Event, void, undefined> {
     for (;;) {
       const broken = yield* this.#connection();
       if (broken === undefined) return;
@@ -49,15 +52,17 @@ export class Following {
     }
   }
 
-  /** What one connection brings; returns why it broke, or nothing when it brought the last frame. */
-  async *#connection(): AsyncGenerator<Numbered, Agent2AgentError | undefined, undefined> {
+  /** What one connection brings; returns why it broke, or nothing when nothing can follow. */
+  async *#connection(): AsyncGenerator<Event, Agent2AgentError | undefined, undefined> {
     const limit = new Limit(this.#options.signal, this.#options.silenceMs ?? SILENCE_MS, silent);
+    const before = this.#seq;
     try {
       const response = await this.#open(limit.signal);
-      for await (const frame of this.#fresh(response, limit)) {
-        yield frame;
-        if (this.#isLast(frame)) return undefined;
+      for await (const event of this.#fresh(response, limit)) {
+        yield event;
+        if (this.#source.isLast(event)) return undefined;
       }
+      if (this.#seq === before && (await this.#ended(limit))) return undefined;
       return new NetworkError({ code: "NETWORK_ERROR", message: "The stream ended before the task did." });
     } catch (error) {
       if (error instanceof Agent2AgentError && !this.#options.signal?.aborted) return error;
@@ -67,16 +72,27 @@ export class Following {
     }
   }
 
+  /** Only a stream that was opened after the end, and brought nothing, proves that there is nothing more. */
+  async #ended(limit: Limit): Promise<boolean> {
+    const proven = this.#over;
+    limit.restart();
+    this.#over ||= await this.#source.isOver(limit.signal);
+    return proven;
+  }
+
   async #open(signal: AbortSignal): Promise<Response> {
-    const headers = { accept: "text/event-stream", "last-event-id": String(this.#seq) };
-    const response = await this.#http.send({ method: "GET", path: this.#path, headers, repeatable: true }, signal);
+    const headers: Record<string, string> = { accept: "text/event-stream" };
+    // Without a cursor a task whose log is forgotten still tells how it ended.
+    if (this.#seq > 0) headers["last-event-id"] = String(this.#seq);
+    const { path } = this.#source;
+    const response = await this.#http.send({ method: "GET", path, headers, repeatable: true }, signal);
     if (response.headers.get("content-type")?.startsWith("text/event-stream")) return response;
     const message = "The server answered with something that is not a stream of events.";
     throw new Agent2AgentError({ code: "INVALID_RESPONSE", message, status: response.status });
   }
 
-  /** Frames that were not there before. */
-  async *#fresh(response: Response, limit: Limit): AsyncGenerator<Numbered, void, undefined> {
+  /** What was not there before. */
+  async *#fresh(response: Response, limit: Limit): AsyncGenerator<Event, void, undefined> {
     const frames = new Frames();
     for await (const text of texts(response, limit)) {
       this.#failures = 0;
@@ -84,7 +100,7 @@ export class Following {
         const seq = Number(frame.id);
         if (!(seq > this.#seq)) continue;
         this.#seq = seq;
-        yield { ...frame, seq };
+        yield this.#source.read(frame, seq);
       }
     }
   }

@@ -105,7 +105,8 @@ export async function reached<T>(work: Promise<T>, signal: AbortSignal): Promise
     return await work;
   } catch (cause) {
     if (signal.aborted) throw signal.reason;
-    throw new NetworkError({ code: "NETWORK_ERROR", message: "The server was not reached, or the connection broke.", cause });
+    const message = "The server was not reached, or the connection broke.";
+    throw new NetworkError({ code: "NETWORK_ERROR", message, cause });
   }
 }
 
@@ -125,10 +126,9 @@ async function refusal(response: Response, signal: AbortSignal): Promise<Agent2A
   const retryAfterMs = retryAfter(response.headers.get("retry-after"));
   const text = await reached(response.text(), signal);
   const task = taskIn(text);
-  if (task === undefined) {
-    return errorOf({ code: "INVALID_RESPONSE", message: `The server answered ${status} without a task.`, status, retryAfterMs });
-  }
-  return errorOf({ ...task.error, status, taskId: task.taskId, retryAfterMs });
+  if (task !== undefined) return errorOf({ ...task.error, status, taskId: task.taskId, retryAfterMs });
+  const message = `The server answered ${status} without a task.`;
+  return errorOf({ code: "INVALID_RESPONSE", message, status, retryAfterMs });
 }
 
 interface FailedTask {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { NetworkError, NotFoundError } from "../src/errors.js";
-import { Following, type FollowOptions, type Numbered } from "../src/following.js";
+import { Following, type FollowOptions } from "../src/following.js";
 import { Http } from "../src/http.js";
 import { cut, json, local, silence, stream, type Local } from "./local.js";
 
@@ -10,14 +10,21 @@ function event(seq: number, data = `${seq}`): string {
   return `id: ${seq}\ndata: ${data}\n\n`;
 }
 
-function following(at: Local, options: FollowOptions = {}): AsyncGenerator<Numbered, void, undefined> {
-  const http = new Http({ baseUrl: at.url, delayMs: () => 1 });
-  return new Following(http, "/stream", (frame) => frame.data === "end", options).frames();
+type Read = [seq: number, data: string];
+
+function following(at: Local, options: FollowOptions = {}, over = false): AsyncGenerator<Read, void, undefined> {
+  const source = {
+    path: "/stream",
+    read: ({ data }: { data: string }, seq: number): Read => [seq, data],
+    isLast: ([, data]: Read) => data === "end",
+    isOver: async () => over,
+  };
+  return new Following(new Http({ baseUrl: at.url, delayMs: () => 1 }), source, options).events();
 }
 
-async function read(at: Local, options: FollowOptions = {}): Promise<[number, string][]> {
-  const read: [number, string][] = [];
-  for await (const { seq, data } of following(at, options)) read.push([seq, data]);
+async function read(at: Local, options: FollowOptions = {}, over = false): Promise<Read[]> {
+  const read: Read[] = [];
+  for await (const event of following(at, options, over)) read.push(event);
   return read;
 }
 
@@ -28,7 +35,7 @@ function cursors(at: Local): unknown[] {
 test("events are given up to the last one", async (context) => {
   const at = await local(context, stream([event(1), ": keep-alive\n", event(2), event(3, "end")], "stay"));
   assert.deepEqual(await read(at), [[1, "1"], [2, "2"], [3, "end"]]);
-  assert.deepEqual(cursors(at), ["0"]);
+  assert.deepEqual(cursors(at), [undefined]);
 });
 
 test("a stream that breaks, or ends too early, goes on after the last whole event", async (context) => {
@@ -41,7 +48,7 @@ test("a stream that breaks, or ends too early, goes on after the last whole even
     stream([event(4, "end")]),
   );
   assert.deepEqual(await read(at), [[1, "1"], [2, "2"], [3, "3"], [4, "end"]]);
-  assert.deepEqual(cursors(at), ["0", "2", "2", "3", "3"]);
+  assert.deepEqual(cursors(at), [undefined, "2", "2", "3", "3"]);
 });
 
 test("what a server repeats is not given twice", async (context) => {
@@ -68,6 +75,23 @@ test("one begins where one likes", async (context) => {
   assert.deepEqual(cursors(at), ["7"]);
 });
 
+test("who begins after the last event is told that there are none", async (context) => {
+  const at = await local(context, stream([]));
+  assert.deepEqual(await read(at, { lastEventId: 9 }, true), []);
+  assert.deepEqual(cursors(at), ["9", "9"]);
+});
+
+test("what came between a stream that a stopping server ended and the end of the task is not lost", async (context) => {
+  const at = await local(context, stream([event(1)]), stream([]), stream([event(2), event(3, "end")]));
+  assert.deepEqual(await read(at, {}, true), [[1, "1"], [2, "2"], [3, "end"]]);
+});
+
+test("a stream that ends before its task does, again and again, is given up", async (context) => {
+  const at = await local(context, stream([]));
+  await assert.rejects(read(at, { retries: 2 }), NetworkError);
+  assert.equal(at.asked.length, 3);
+});
+
 test("a connection without a sign of life is given up", async (context) => {
   const at = await local(context, stream([event(1)], "stay"), silence, stream([event(2, "end")]));
   assert.deepEqual(await read(at, { silenceMs: 100 }), [[1, "1"], [2, "end"]]);
@@ -75,7 +99,7 @@ test("a connection without a sign of life is given up", async (context) => {
 
 test("who takes long to read is not taken for a silent connection", async (context) => {
   const at = await local(context, stream([event(1), event(2), event(3, "end")], "stay"));
-  for await (const { seq } of following(at, { silenceMs: 100 })) {
+  for await (const [seq] of following(at, { silenceMs: 100 })) {
     if (seq === 1) await new Promise((resolve) => setTimeout(resolve, 250));
   }
   assert.equal(at.asked.length, 1);
@@ -105,7 +129,7 @@ test("leaving the loop closes the connection", async (context) => {
       response.on("close", resolve);
       stream([event(1)], "stay")(response, { method: "", path: "", headers: {}, body: "" });
     }).then(async (at) => {
-      for await (const frame of following(at)) if (frame.seq === 1) break;
+      for await (const [seq] of following(at)) if (seq === 1) break;
     });
   });
   await closed;
