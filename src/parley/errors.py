@@ -61,6 +61,24 @@ class RunNotFound(NotFound):
     code = "run_not_found"
 
 
+class ConversationNotFound(NotFound):
+    """Nobody has begun this conversation, or it was deleted, or it is somebody else's."""
+
+    code = "conversation_not_found"
+
+
+class DocumentNotFound(NotFound):
+    """The conversation has no plan, or no deliverable."""
+
+    code = "document_not_found"
+
+
+class DocumentVersionNotFound(NotFound):
+    """The document has no such version."""
+
+    code = "document_version_not_found"
+
+
 class AgentNotFound(NotFound):
     code = "agent_not_found"
 
@@ -151,6 +169,18 @@ class KeyTaken(Conflict):
     """The idempotency key was stored by a rival append in the meantime."""
 
     code = "idempotency_key_taken"
+
+
+class Outdated(Conflict):
+    """A document has changed since it was read: read it again, decide again."""
+
+    code = "outdated"
+
+
+class CurrentVersion(Conflict):
+    """The version that holds cannot be deleted."""
+
+    code = "current_version"
 
 
 class KeyReused(Conflict):

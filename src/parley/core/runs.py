@@ -6,6 +6,7 @@ from typing import Any, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
+from parley.core.documents import Assignment
 from parley.core.events import (
     ArtifactAdded,
     AuthRequired,
@@ -98,6 +99,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """What its agent noted for later turns."""
     trace: Trace | None = None
     """The newest that came with an input."""
+    assignment: Assignment | None = None
+    """What it was made for, where a contract says more than that an agent is asked."""
 
     @property
     def ended(self) -> bool:
@@ -126,6 +129,7 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
             run_id, event.agent, event.conversation, event.principal, event.parent,
             state=State.INPUT_REQUIRED if event.open else State.SUBMITTED, open=event.open,
             version=seq, created_at=at, updated_at=at, status_at=at, origin=event.origin,
+            assignment=event.assignment,
         )  # fmt: skip
     if run is None:
         raise RunNotFound("A log begins with `submitted`.")

@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
 from parley.core.access import Principal, may_see
@@ -142,7 +142,16 @@ class Exchange:
                 return await self.give(run, send.message, key)
             message = await self.attachments.stored_message(send.message)
             start = Start(agent.slug, conversation, str(send.principal), message, trace=sent())
-            return await self._start(new_run_id(), start, key)
+            return await self._begun(new_run_id(), agent, start, key)
+
+    async def assign(self, start: Start, key: Key | None) -> Outcome:
+        """A new run that was made for something: its message is what we ask its agent."""
+        with span("runtime.ingest", agent=start.agent):
+            agent = self.agent(start.agent)
+            if start.message is not None:
+                check_content(agent, start.message.parts)
+                start = replace(start, message=await self.attachments.stored_message(start.message), trace=sent())
+            return await self._begun(new_run_id(), agent, start, key)
 
     async def fork(self, branch: Branch) -> Outcome:
         """A new run of the same owner in the same conversation; the other one is not touched."""
@@ -259,14 +268,11 @@ class Exchange:
                 view.feed(await follower.next())
         return view
 
-    async def _start(self, run_id: RunId, start: Start, key: Key | None) -> Outcome:
-        return await self._begun(run_id, self.agent(start.agent), start, key)
-
     async def _begun(self, run_id: RunId, agent: Agent, command: Start | Fork, key: Key | None) -> Outcome:
         how = await self.execution.admit(agent)
         if isinstance(how, Rejected):
-            return await self.commands.execute(run_id, msgspec.structs.replace(command, reject=how), key=key)
-        return await self._accept(run_id, msgspec.structs.replace(command, begin=how), key)
+            return await self.commands.execute(run_id, replace(command, reject=how), key=key)
+        return await self._accept(run_id, replace(command, begin=how), key)
 
     async def _entries(self, run: Run, at: int | None) -> list[Event]:
         """The log from its beginning up to an event, if all of it is still kept."""
@@ -311,7 +317,7 @@ class Exchange:
         trace = sent() or parent.trace
         start = Start(slug, parent.conversation, parent.principal, message, parent.id, trace=trace)
         try:
-            outcome = await self._start(child, start, None)
+            outcome = await self._begun(child, self.agent(slug), start, None)
         except VersionConflict:
             outcome = Outcome(await self.commands.state(child), [], replayed=True)
         return await self.settled(outcome)

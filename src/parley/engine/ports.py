@@ -8,6 +8,7 @@ from msgspec import Struct
 from parley.core.agents import Agent
 from parley.core.artifacts import Parts
 from parley.core.canonical import Fields
+from parley.core.documents import Change, Conversation, Document, Kind, Operation, Version
 from parley.core.events import GENESIS, Event
 from parley.core.policy import ReasonCode
 from parley.core.runs import Run, State
@@ -66,6 +67,8 @@ class Append(Struct):
     keys: list[Key]
     keys_expired_before: int = 0
     """A stored key older than this (ms) counts as gone, unless it is lasting."""
+    changes: tuple[Change, ...] = ()
+    """What is written of documents in the same transaction. One that does not fit refuses the append: Outdated."""
 
     @property
     def hash(self) -> bytes:
@@ -108,7 +111,8 @@ class Store(Readable, Protocol):
     """Where logs live. `parley.testing.stores` holds the suite that every implementation passes."""
 
     def append(self, append: Append, done: Done) -> None:
-        """Commit all of it or nothing, and say so: VersionConflict or KeyTaken when a rival was first. Never waits.
+        """Commit all of it or nothing, and say so: VersionConflict, KeyTaken or Outdated when a rival was first. Never
+        waits.
 
         `done` is called in the event loop, later.
         """
@@ -158,8 +162,51 @@ class Nonces(Protocol):
         ...
 
 
+class Found(Struct, frozen=True):
+    """What a conversation has of one kind: perhaps nothing; a document; and a version of it with its content."""
+
+    document: Document | None = None
+    version: Version | None = None
+    content: str = ""
+
+
+class Library(Protocol):
+    """The documents beside a log, which are written by its appends; and what was asked without a run."""
+
+    async def conversation(self, principal: str, id_: str) -> Conversation | None:
+        """None when nobody has begun it, or it was deleted."""
+        ...
+
+    async def begin(self, conversation: Conversation) -> Conversation:
+        """Keep it unless it is there already; as it is then."""
+        ...
+
+    async def find(self, principal: str, conversation: str, kind: Kind, version: str | None = None) -> Found | None:
+        """The current version or another of the same document; None when there is no such conversation."""
+        ...
+
+    async def version(self, id_: str) -> Found | None:
+        """A version of whichever document."""
+        ...
+
+    async def versions(self, document: str, limit: int, offset: int = 0) -> list[Version]:
+        """Newest first, with their previews."""
+        ...
+
+    async def note(self, operations: Sequence[Operation]) -> None: ...
+
+    async def operation(self, id_: str) -> Operation | None: ...
+
+    async def forget_operations(self, before: int) -> int:
+        """Forget those of before a time (ms), at most a batch; how many."""
+        ...
+
+
 class LogStore(Store, Archive, Nonces, Protocol):
     """What an adapter for logs implements: all of it."""
+
+    @property
+    def library(self) -> Library: ...
 
 
 class Cluster(Protocol):
@@ -290,6 +337,8 @@ class Sampling(Struct, frozen=True):
     instructions: str | None = None
     temperature: float | None = None
     max_tokens: int | None = None
+    model: str | None = None
+    """Another model of the same vendor, for this once."""
 
 
 class Delta(Struct, frozen=True):

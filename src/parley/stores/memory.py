@@ -10,6 +10,7 @@ from parley.core.runs import Run, State
 from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
+from parley.stores.shelf import MemoryLibrary
 
 
 class MemoryStore:
@@ -18,6 +19,7 @@ class MemoryStore:
         self._events: dict[RunId, list[Event]] = {}
         self._keys: dict[tuple[str, str], StoredKey] = {}
         self._nonces: dict[str, int] = {}
+        self.library = MemoryLibrary()
         self._closed = False
 
     def append(self, append: Append, done: Done) -> None:
@@ -38,6 +40,10 @@ class MemoryStore:
             stored = self._keys.get((key.scope, key.name))
             if stored is not None and (key.lasting or stored.at >= append.keys_expired_before):
                 raise KeyTaken("The idempotency key was used before.")
+        for change in append.changes:
+            self.library.check(change)
+        for change in append.changes:
+            self.library.apply(change)
         for key in append.keys:
             self._keys[key.scope, key.name] = StoredKey(run.id, run.version, key.digest, run.updated_at)
         self._heads[run.id] = replace(head, run=run, hash=append.hash) if head else Head(run, append.hash)

@@ -5,14 +5,16 @@ conflict concerns one run only: its events are left out of the same statement, a
 """
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 
 from parley.core.events import Event, restored
 from parley.core.runs import Run, State
 from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
-from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
+from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
+from parley.stores.library import NOTE, DatabaseLibrary, statements
 from parley.stores.nonces import PostgresNonces
 from parley.stores.pool import MAX_CONNECTIONS, RIVALRY, Connection, Pool, Row
 from parley.stores.schema import Phase, migrate_postgres
@@ -83,12 +85,18 @@ _LISTED = (
     "AND ($5::bigint IS NULL OR status_at >= $5)"
 )
 
+_NOTHING = frozenset(("INSERT 0 0", "UPDATE 0", "DELETE 0"))
+
 _encode_run = msgspec.msgpack.Encoder().encode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
 
 
 class _Rival(Exception):
-    """A key of the batch is taken: which one is found out singly."""
+    """A key of the batch is taken, or a change does not fit: which one is found out singly."""
+
+
+class _Stale(_Rival):
+    """It concerns a document."""
 
 
 async def open_pool(url: str, phases: tuple[Phase, ...] = ("pre", "post"), most: int = MAX_CONNECTIONS) -> Pool:
@@ -107,6 +115,7 @@ class PostgresStore:
         self._wake = asyncio.Event()
         self._closed = False
         self._nonces = PostgresNonces(pool)
+        self.library = DatabaseLibrary(pool.fetch, self._note)
         self._writer = asyncio.get_running_loop().create_task(self._write())
 
     def append(self, append: Append, done: Done) -> None:
@@ -181,6 +190,10 @@ class PostgresStore:
             run, floor, snapshot, LASTING + run,
         )  # fmt: skip
 
+    async def _note(self, rows: Sequence[Row]) -> None:
+        async with self._pool.acquire() as connection:
+            await connection.executemany(NOTE, rows)
+
     async def close(self) -> None:
         """Everything that was handed in is committed first."""
         if not self._closed:
@@ -230,18 +243,22 @@ class PostgresStore:
             for append in appends:
                 try:
                     failed |= await _write_all(connection, [append])
+                except _Stale:
+                    failed[append.run.id] = Outdated("The document has changed since it was read.")
                 except _Rival:
                     failed[append.run.id] = KeyTaken("The idempotency key was used before.")
         return failed
 
 
 async def _write_all(connection: Connection, appends: list[Append]) -> dict[RunId, ParleyError]:
-    keyed = [append for append in appends if append.keys]
-    if not keyed:
+    more = [append for append in appends if append.keys or append.changes]
+    if not more:
         return await _write_runs(connection, appends)
     async with connection.transaction():
         failed = await _write_runs(connection, appends)
-        await _write_keys(connection, [append for append in keyed if append.run.id not in failed])
+        more = [append for append in more if append.run.id not in failed]
+        await _write_keys(connection, more)
+        await _write_changes(connection, more)
     return failed
 
 
@@ -266,6 +283,14 @@ async def _write_keys(connection: Connection, appends: list[Append]) -> None:
         stored = await connection.fetch(_WRITE_KEYS, *zip(*rows, strict=True), expired)
         if len(stored) != len(rows):
             raise _Rival
+
+
+async def _write_changes(connection: Connection, appends: list[Append]) -> None:
+    for append in appends:
+        for change in append.changes:
+            for sql, values, must in statements(change):
+                if await connection.execute(sql, *values) in _NOTHING and must:
+                    raise _Stale
 
 
 def _known_row(append: Append) -> Row:

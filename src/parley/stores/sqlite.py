@@ -10,7 +10,7 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -21,8 +21,9 @@ import msgspec
 from parley.core.events import Event, restored
 from parley.core.runs import Run, State
 from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
-from parley.errors import ConfigurationError, KeyTaken, ParleyError, StoreUnavailable, VersionConflict
+from parley.errors import ConfigurationError, KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
+from parley.stores.library import NOTE, DatabaseLibrary, sqlite_text, statements
 from parley.stores.nonces import FORGET_BATCH, Claim, claiming, forget_some, write_claims
 from parley.stores.schema import migrate_sqlite
 from parley.telemetry import tell
@@ -59,6 +60,10 @@ class _Rival(Exception):
     """Some append of the batch met a conflict; which one is found out singly."""
 
 
+class _Stale(_Rival):
+    """It concerns a document."""
+
+
 def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -77,6 +82,7 @@ class SqliteReader:
         self._connections: list[sqlite3.Connection] = []
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="parley-read")
         self._closed = False
+        self.library = DatabaseLibrary(lambda sql, *values: self._all(sqlite_text(sql), *values), self._note)
 
     async def head(self, run: RunId) -> Head | None:
         row = await self._one("SELECT body, hash, floor, floor_hash, snapshot FROM runs WHERE run_id = ?", run)
@@ -118,6 +124,9 @@ class SqliteReader:
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
         rows = await self._all("SELECT run_id FROM runs WHERE run_id > ? ORDER BY run_id LIMIT ?", after, limit)
         return [RunId(row[0]) for row in rows]
+
+    async def _note(self, rows: Sequence[Row]) -> None:
+        await self._call(lambda connection: _note_all(connection, rows))
 
     async def close(self) -> None:
         self._closed = True
@@ -290,12 +299,25 @@ def _write_all(connection: sqlite3.Connection, appends: list[Append], arrivals: 
         if rows and connection.executemany(sql, rows).rowcount != len(rows):
             raise _Rival
     connection.executemany(_INSERT_EVENT, [_event_row(event) for append in appends for event in append.events])
+    for append in appends:
+        for change in append.changes:
+            for sql, values, must in statements(change):
+                if connection.execute(sqlite_text(sql), values).rowcount < 1 and must:
+                    raise _Stale
+
+
+def _note_all(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
+    with _transaction(connection):
+        connection.executemany(sqlite_text(NOTE), rows)
 
 
 def _write_singly(connection: sqlite3.Connection, append: Append, arrivals: Iterator[int]) -> ParleyError | None:
     connection.execute("SAVEPOINT one")
     try:
         _write_all(connection, [append], arrivals)
+    except _Stale:
+        connection.execute("ROLLBACK TO one")
+        return Outdated("The document has changed since it was read.")
     except _Rival:
         connection.execute("ROLLBACK TO one")
         row = connection.execute("SELECT version FROM runs WHERE run_id = ?", (append.run.id,)).fetchone()
