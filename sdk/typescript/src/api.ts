@@ -1,9 +1,9 @@
 /** The client. */
 
 import { actions, type Key, type Manner, type Result, type Row } from "./actions.js";
-import { NotFoundError, failureOf } from "./errors.js";
+import { Agent2AgentError, NotFoundError, failureOf } from "./errors.js";
 import { Following, type FollowOptions, type Source } from "./following.js";
-import { Http, type ConnectionOptions } from "./http.js";
+import { Http, decoded, type Call, type ConnectionOptions } from "./http.js";
 import type { ConversationBegun, ConversationShown, Envelope, TaskStreamEvent, Waiting } from "./types.js";
 
 const PREFIX = "/api/agent2agent";
@@ -79,13 +79,13 @@ export class Agent2AgentAPI {
     const { id = newKey(), signal, timeoutMs } = options;
     const path = `${PREFIX}/conversations`;
     const call = { method: "POST", path, body: { agentSlug, id }, repeatable: true, signal, timeoutMs } as const;
-    return ((await this.#http.json(call)) as Completed<ConversationBegun>).result.conversation;
+    return (successOf(await this.#task(call)) as Completed<ConversationBegun>).result.conversation;
   }
 
   /** What has become of a task; one that failed is told, not thrown. */
   async readTask(taskId: string, { signal, timeoutMs }: WaitOptions = {}): Promise<Envelope> {
     const path = `${PREFIX}/tasks/${encodeURIComponent(taskId)}`;
-    return (await this.#http.json({ method: "GET", path, repeatable: true, signal, timeoutMs })) as Envelope;
+    return this.#task({ method: "GET", path, repeatable: true, signal, timeoutMs });
   }
 
   /**
@@ -95,7 +95,7 @@ export class Agent2AgentAPI {
   async *events(taskId: string, options: FollowOptions = {}): Events {
     const source: Source<Numbered<TaskStreamEvent>> = {
       path: `${PREFIX}/tasks/${encodeURIComponent(taskId)}/stream`,
-      read: (frame, id) => ({ id, ...(JSON.parse(frame.data) as TaskStreamEvent) }),
+      read: (frame, id) => ({ id, ...(decoded(frame.data, 200) as TaskStreamEvent) }),
       isLast: (event) => event.type === "task",
       isOver: async (signal) => isEnded(await this.readTask(taskId, { signal })),
     };
@@ -114,8 +114,10 @@ export class Agent2AgentAPI {
   async #act(row: Row<Key, unknown[], Manner>, given: unknown[]): Promise<Task<unknown>> {
     const [conversationId, agentSlug, ...rest] = given as [string, string, ...unknown[]];
     const [mode, action] = row.key.split(".");
-    const options = rest[row.params.length] as CallOptions | undefined;
-    const body = { mode, action, agentSlug, ...row.params(...rest.slice(0, row.params.length)) };
+    // As many as the row names, given or not; then the options.
+    const count = row.params.length;
+    const options = rest[count] as CallOptions | undefined;
+    const body = { mode, action, agentSlug, ...row.params(...rest.slice(0, count)) };
     const path = `/conversations/${encodeURIComponent(conversationId)}/tasks`;
     return this.#post(path, body, row.manner, options);
   }
@@ -128,8 +130,15 @@ export class Agent2AgentAPI {
     if (respondAsync) headers["prefer"] = "respond-async";
     const repeatable = manner === "reads" || Boolean(key);
     const call = { method: "POST", path: PREFIX + path, body, headers, repeatable, signal, timeoutMs } as const;
-    const task = successOf((await this.#http.json(call)) as Envelope);
+    const task = successOf(await this.#task(call));
     return (manner === "reads" ? task : made(task)) as Task<R>;
+  }
+
+  async #task(call: Call): Promise<Envelope> {
+    const task = (await this.#http.json(call)) as Envelope | null;
+    if (typeof task?.taskId === "string" && typeof task.status === "string") return task;
+    const message = "The server answered with something that is no task.";
+    throw new Agent2AgentError({ code: "INVALID_RESPONSE", message });
   }
 
   static {

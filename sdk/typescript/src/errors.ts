@@ -20,6 +20,8 @@ export interface Failure {
 
 /** The ground of all of them: catch this one and look at `code`, or catch a kind. */
 export class Agent2AgentError extends Error {
+  // Written out for each: those who shorten names of classes would shorten these too.
+  override name = "Agent2AgentError";
   readonly code: ErrorCode;
   /** Of the answer that said so; 0 when no answer did, but the connection, the clock or a task's last event. */
   readonly status: number;
@@ -30,7 +32,6 @@ export class Agent2AgentError extends Error {
 
   constructor(failure: Failure) {
     super(failure.message, failure.cause === undefined ? undefined : { cause: failure.cause });
-    this.name = new.target.name;
     this.code = failure.code;
     this.status = failure.status ?? 0;
     this.details = failure.details;
@@ -40,23 +41,41 @@ export class Agent2AgentError extends Error {
 }
 
 /** The request is not as the contract has it. */
-export class InvalidRequestError extends Agent2AgentError {}
+export class InvalidRequestError extends Agent2AgentError {
+  override name = "InvalidRequestError";
+}
 /** Credentials are missing or not good. */
-export class UnauthorizedError extends Agent2AgentError {}
+export class UnauthorizedError extends Agent2AgentError {
+  override name = "UnauthorizedError";
+}
 /** The agent does not offer this, or it is not for this caller. */
-export class ForbiddenError extends Agent2AgentError {}
+export class ForbiddenError extends Agent2AgentError {
+  override name = "ForbiddenError";
+}
 /** There is no such conversation, agent, plan, deliverable, version or task. */
-export class NotFoundError extends Agent2AgentError {}
+export class NotFoundError extends Agent2AgentError {
+  override name = "NotFoundError";
+}
 /** It cannot be done in this state, or the idempotency key stands for another request. */
-export class ConflictError extends Agent2AgentError {}
+export class ConflictError extends Agent2AgentError {
+  override name = "ConflictError";
+}
 /** It was begun and came to nothing: a model, a tool or the store failed, or the task was canceled or rejected. */
-export class ExecutionError extends Agent2AgentError {}
+export class ExecutionError extends Agent2AgentError {
+  override name = "ExecutionError";
+}
 /** Too many requests, or nobody there to take them: later it may work. */
-export class UnavailableError extends Agent2AgentError {}
+export class UnavailableError extends Agent2AgentError {
+  override name = "UnavailableError";
+}
 /** The server was not reached, or the connection broke. */
-export class NetworkError extends Agent2AgentError {}
+export class NetworkError extends Agent2AgentError {
+  override name = "NetworkError";
+}
 /** `timeoutMs` passed. What the server began goes on there. */
-export class TimeoutError extends Agent2AgentError {}
+export class TimeoutError extends Agent2AgentError {
+  override name = "TimeoutError";
+}
 
 type Kind = new (failure: Failure) => Agent2AgentError;
 

@@ -1,6 +1,6 @@
 /** A stream of events that outlives its connections: nothing is lost, nothing comes twice. */
 
-import { Agent2AgentError, NetworkError, isTransient } from "./errors.js";
+import { Agent2AgentError, NetworkError } from "./errors.js";
 import { reached, type Http } from "./http.js";
 import { Frames, type Frame } from "./sse.js";
 import { Limit, pause } from "./timing.js";
@@ -47,8 +47,7 @@ export class Following<Event> {
     for (;;) {
       const broken = yield* this.#connection();
       if (broken === undefined) return;
-      if (this.#failures >= (this.#options.retries ?? RETRIES) || !isTransient(broken)) throw broken;
-      await this.#rest(Math.max(broken.retryAfterMs ?? 0, this.#http.delay(this.#failures++)));
+      await this.#rest(this.#http.wait(broken, this.#failures++, this.#options.retries ?? RETRIES));
     }
   }
 

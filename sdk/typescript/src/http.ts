@@ -7,7 +7,7 @@ const RETRIES = 4;
 const LONGEST_RETRY_AFTER_MS = 60_000;
 
 export interface ConnectionOptions {
-  /** Where the server is, such as `https://parley.example`; a path in front of `/api` stays. */
+  /** Where the server is, such as `https://parley.example`; in a page also a path, or "" for its own server. */
   baseUrl: string;
   /** Sent as a bearer token; a function is asked before each request, so that tokens can be renewed. */
   apiKey?: string | (() => string | Promise<string>) | undefined;
@@ -41,6 +41,8 @@ export class Http {
   constructor(options: ConnectionOptions) {
     this.#options = options;
     this.#base = options.baseUrl.replace(/\/+$/, "");
+    // A wrong address is told here, and not taken for a server that cannot be reached.
+    if (this.#base !== "" && !this.#base.startsWith("/")) new URL(this.#base);
   }
 
   /** The JSON of an answer with a status below 400, tried again as long as that may help and is safe. */
@@ -54,7 +56,8 @@ export class Http {
           return await parsed(await this.send(call, limit.signal), limit.signal);
         } catch (error) {
           last = error;
-          await pause(this.#wait(call, attempt, error), limit.signal);
+          if (!call.repeatable) throw error;
+          await pause(this.wait(error, attempt, this.#options.retries ?? RETRIES), limit.signal);
         }
       }
     } finally {
@@ -82,16 +85,12 @@ export class Http {
     return { authorization: `Bearer ${typeof apiKey === "string" ? apiKey : await apiKey()}` };
   }
 
-  /** How long to wait before the next attempt; throws the error when there is none. */
-  #wait(call: Call, attempt: number, error: unknown): number {
-    if (!call.repeatable || attempt >= (this.#options.retries ?? RETRIES) || !isTransient(error)) throw error;
+  /** How long to wait before the next attempt; throws the error when there is to be none. */
+  wait(error: unknown, attempt: number, retries: number): number {
+    if (attempt >= retries || !isTransient(error)) throw error;
     const asked = (error as Agent2AgentError).retryAfterMs ?? 0;
     if (asked > LONGEST_RETRY_AFTER_MS) throw error;
-    return Math.max(asked, this.delay(attempt));
-  }
-
-  delay(attempt: number): number {
-    return (this.#options.delayMs ?? backoff)(attempt);
+    return Math.max(asked, (this.#options.delayMs ?? backoff)(attempt));
   }
 }
 
@@ -111,12 +110,15 @@ export async function reached<T>(work: Promise<T>, signal: AbortSignal): Promise
 }
 
 async function parsed(response: Response, signal: AbortSignal): Promise<unknown> {
-  const text = await reached(response.text(), signal);
+  return decoded(await reached(response.text(), signal), response.status);
+}
+
+export function decoded(text: string, status: number): unknown {
   try {
     return JSON.parse(text);
   } catch (cause) {
-    const message = `The server answered ${response.status} with something that is not JSON.`;
-    throw new Agent2AgentError({ code: "INVALID_RESPONSE", message, status: response.status, cause });
+    const message = "The server sent something that is not JSON.";
+    throw new Agent2AgentError({ code: "INVALID_RESPONSE", message, status, cause });
   }
 }
 

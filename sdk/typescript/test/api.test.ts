@@ -70,7 +70,8 @@ test("a conversation is begun once, however often that is asked for", async (con
 test("a task that failed is thrown where it was asked for, and told where it was read", async (context) => {
   const failed = { ...DONE, status: "failed", error: { code: "TASK_CANCELED", message: "Canceled." } };
   const at = await local(context, json(200, failed));
-  await assert.rejects(api(at).createPlan("c", "writer", "text"), { name: "ExecutionError", code: "TASK_CANCELED", taskId: "t" });
+  const canceled = { name: "ExecutionError", code: "TASK_CANCELED", taskId: "t" };
+  await assert.rejects(api(at).createPlan("c", "writer", "text"), canceled);
   assert.equal((await api(at).readTask("t")).status, "failed");
 });
 
@@ -79,6 +80,12 @@ test("what was made and is gone again is not found; what a read does not find is
   const gone = { name: "NotFoundError", code: "VERSION_NOT_FOUND" };
   await assert.rejects(api(at).createPlan("c", "writer", "text"), gone);
   assert.equal((await api(at).readPlan("c", "writer")).result, null);
+});
+
+test("what is no task is not taken for one", async (context) => {
+  const at = await local(context, json(200, {}), stream(["id: 1\ndata: hello\n\n"]));
+  await assert.rejects(api(at).readPlan("c", "writer"), { code: "INVALID_RESPONSE" });
+  await assert.rejects(api(at).events("t").next(), { code: "INVALID_RESPONSE" });
 });
 
 test("a task that goes on is awaited, and what it fails with is thrown", async (context) => {
@@ -95,4 +102,25 @@ test("a task that goes on is awaited, and what it fails with is thrown", async (
 
 test("methods carry their names", () => {
   assert.equal(Agent2AgentAPI.prototype.createPlan.name, "createPlan");
+});
+
+test("the compiler knows what a method takes and gives", () => {
+  async function neverCalled(api: Agent2AgentAPI): Promise<void> {
+    const plan = await api.createPlan("c", "writer", "text", true, { timeoutMs: 1 });
+    if (plan.status === "completed") plan.result.plan.id satisfies string;
+    (await api.completed(plan)).result.version.versionNumber satisfies number;
+    (await api.readPlan("c", "writer")).result?.currentVersion.content satisfies string | undefined;
+    (await api.editPlan("c", "writer", "text")).result.version.id satisfies string;
+    // @ts-expect-error -- a plan needs a message
+    await api.createPlan("c", "writer");
+    // @ts-expect-error -- versions are named by their ids
+    await api.setCurrentPlanVersion("c", "writer", 2);
+    // @ts-expect-error -- one that is still worked on has no result yet
+    plan.result.plan;
+    // @ts-expect-error -- there may be no plan
+    (await api.readPlan("c", "writer")).result.plan;
+    // @ts-expect-error -- no such format
+    await api.exportConversation("c", "writer", "doc");
+  }
+  assert.ok(neverCalled);
 });

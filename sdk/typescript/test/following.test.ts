@@ -123,6 +123,12 @@ test("a server that stays away is given up, and a sign of life counts", async (c
   assert.deepEqual(await read(at, { retries: 1 }), [[1, "end"]]);
 });
 
+test("nobody waits for an hour", async (context) => {
+  const busy = { error: { code: "UNAVAILABLE", message: "Later." } };
+  const at = await local(context, json(503, busy, { "retry-after": "3600" }));
+  await assert.rejects(read(at), { code: "UNAVAILABLE", retryAfterMs: 3_600_000 });
+});
+
 test("leaving the loop closes the connection", async (context) => {
   const closed = new Promise<void>((resolve) => {
     void local(context, (response) => {

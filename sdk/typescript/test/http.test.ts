@@ -112,3 +112,9 @@ test("credentials and headers go with each request, and a token is asked for ane
     ["/it", "Bearer token-2", "1"],
   ]);
 });
+
+test("an address that is none is refused at once", () => {
+  assert.throws(() => new Http({ baseUrl: "nowhere" }), TypeError);
+  assert.ok(new Http({ baseUrl: "" }));
+  assert.ok(new Http({ baseUrl: "/proxied/" }));
+});
