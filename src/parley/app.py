@@ -39,6 +39,9 @@ from parley.faces.edge.taskruns import TaskRunCalls
 from parley.faces.http import Endpoint, answer
 from parley.faces.identity import Identified
 from parley.faces.metrics import MetricsFace
+from parley.faces.modes.assembly import open_modes
+from parley.faces.modes.face import refuse as refuse_task
+from parley.faces.modes.words import PREFIX as MODES
 from parley.faces.runtime.deliveries import Deliveries as DeliveriesFace
 from parley.faces.runtime.face import Runtime
 from parley.faces.runtime.operations import routes as runtime_routes
@@ -195,7 +198,7 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
     origins = frozenset(settings.cors_origins)
     if settings.auth == "local" and "*" in origins:
         raise ConfigurationError("With auth = local any page could ask: name the cors_origins.", field="cors_origins")
-    app = Identified(app, gate, origins, signed, settings.max_body_bytes)
+    app = Identified(app, gate, origins, signed, settings.max_body_bytes, {MODES: refuse_task})
     if not origins:
         return app
     return CORSMiddleware(
@@ -227,12 +230,14 @@ async def open_faces(
             async with (
                 open_tools(exchange, settings, records) as tools,
                 open_edge(exchange, settings, records, base_url) as edge,
+                open_modes(exchange, settings.max_body_bytes, __version__) as modes,
                 _grpc(settings, grpc_port, base_url, operations, entrance, cards),
             ):
                 runs = Runs(exchange, Frames(exchange, records), default)
                 table = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
                 with counting(exchange) as metrics:
                     routes = [
+                        modes,
                         Mount(RUNTIME, Runtime(signed, table, settings.max_body_bytes)),
                         *_plain_routes(exchange, discovery),
                         *MetricsFace(metrics, exchange).routes(),

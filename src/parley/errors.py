@@ -268,6 +268,30 @@ class UnknownMethod(Invalid):
     code = "unknown_method"
 
 
+class UnknownMode(Invalid):
+    """Contract 002 has no such mode."""
+
+    code = "unknown_mode"
+
+
+class UnknownAction(Invalid):
+    """The mode has no such action, or it is not offered here."""
+
+    code = "unknown_action"
+
+
+class ParamInvalid(Invalid):
+    """A parameter of an action is missing or is not what it must be; `details['field']` says which."""
+
+    code = "param_invalid"
+
+
+class NotCapable(Forbidden):
+    """The agent lists what it can do, and this is not among it."""
+
+    code = "not_capable"
+
+
 class VersionNotSupported(Invalid):
     code = "version_not_supported"
 
