@@ -337,6 +337,8 @@ class Sampling(Struct, frozen=True):
     instructions: str | None = None
     temperature: float | None = None
     max_tokens: int | None = None
+    model: str | None = None
+    """Another model of the same vendor, for this once."""
 
 
 class Delta(Struct, frozen=True):

@@ -25,12 +25,12 @@ class OfflineModel:
     ) -> AsyncGenerator[Delta | Usage | Finish, None]:
         read = [words(message.parts) for message in messages]
         counted = sum(len(text.split()) for text in (*read, sampling.instructions or ""))
-        yield Usage(NAME, counted, 0)
+        yield Usage(sampling.model or NAME, counted, 0)
         answer = _answer(messages, read)[: sampling.max_tokens]
         for place, word in enumerate(answer):
             yield Delta(f" {word}" if place else word)
             await asyncio.sleep(self.pause_s)
-        yield Usage(NAME, counted, len(answer))
+        yield Usage(sampling.model or NAME, counted, len(answer))
         yield Finish("length" if len(answer) == sampling.max_tokens else "stop")
 
 
