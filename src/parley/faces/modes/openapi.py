@@ -34,8 +34,8 @@ _KEY: Json = {
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
 }  # fmt: skip
 _PREFER: Json = {
-    "name": "Prefer", "in": "header", "required": False, "schema": {"type": "string", "enum": ["respond-async"]},
-    "description": "`respond-async`: do not wait for the agent.",
+    "name": "Prefer", "in": "header", "required": False, "schema": {"type": "string"},
+    "description": "`respond-async`: do not wait for the agent. Other preferences are passed over.",
 }  # fmt: skip
 _LAST_EVENT: Json = {
     "name": "Last-Event-ID", "in": "header", "required": False, "schema": {"type": "integer", "minimum": 0},
