@@ -67,6 +67,12 @@ class ConversationNotFound(NotFound):
     code = "conversation_not_found"
 
 
+class ExportNotFound(NotFound):
+    """An export that is not there, or no longer: it expired, or its conversation was deleted."""
+
+    code = "export_not_found"
+
+
 class DocumentNotFound(NotFound):
     """The conversation has no plan, or no deliverable."""
 
@@ -93,6 +99,18 @@ class Forbidden(ParleyError):
     """Who asks is known, and may not do this."""
 
     code = "permission_denied"
+
+
+class LinkRefused(Forbidden):
+    """A link that this server has not signed, or not like this."""
+
+    code = "link_refused"
+
+
+class LinkExpired(Forbidden):
+    """The link was good once."""
+
+    code = "link_expired"
 
 
 class RuntimeRevoked(Unauthenticated):
@@ -139,6 +157,12 @@ class IssuerUnavailable(ParleyError):
 
 class Conflict(ParleyError):
     code = "conflict"
+
+
+class ConversationBusy(Conflict):
+    """A task of the conversation was told to stop and has not stopped yet; try again."""
+
+    code = "conversation_busy"
 
 
 class NameTaken(Conflict):
@@ -334,6 +358,12 @@ class StoreUnavailable(ParleyError):
     """The store refused the write (closed, full, read-only); nothing of it was kept."""
 
     code = "store_unavailable"
+
+
+class ExportFailed(ParleyError):
+    """A conversation could not be made into a file of this format."""
+
+    code = "export_failed"
 
 
 class ConfigurationError(ParleyError):

@@ -3,9 +3,10 @@
 from collections.abc import Awaitable, Callable
 
 from parley.clock import Clock, now_ms
-from parley.core.views import View
+from parley.core.transcripts import transcript_of
+from parley.core.views import View, talk_in
 from parley.engine.commands import KEY_LIFE_MS
-from parley.engine.ports import LogStore
+from parley.engine.ports import Head, LogStore
 from parley.engine.streams import read_all
 from parley.ids import RunId
 from parley.telemetry import tell
@@ -39,9 +40,7 @@ class Retention:
                 continue
             if self.forget_too is not None:
                 await self.forget_too(run.id)
-            view = View.restored(head.snapshot) if head.snapshot else View()
-            view.feed(await read_all(self._store, run.id, head.floor))
-            await self._store.trim(run.id, head.run.version, view.snapshot())
+            await self._store.trim(run.id, head.run.version, await self._snapshot(head))
         if runs:
             tell("retention.trimmed", runs=len(runs))
 
@@ -50,3 +49,15 @@ class Retention:
         for _ in range(MAX_BATCHES):
             if not await self._store.library.forget_operations(before):
                 return
+
+    async def erase(self, run: RunId) -> None:
+        """Forget a run that has ended at its owner's wish: nothing of it can be seen afterwards."""
+        if self.forget_too is not None:
+            await self.forget_too(run)
+        await self._store.erase(run)
+
+    async def _snapshot(self, head: Head) -> bytes:
+        events = await read_all(self._store, head.run.id, head.floor)
+        view = View.restored(head.snapshot) if head.snapshot else View()
+        view.feed(events)
+        return view.snapshot([*(talk_in(head.snapshot) if head.snapshot else ()), *transcript_of(events)])

@@ -30,6 +30,8 @@ from parley.telemetry import tell
 RUNTIME = "/internal/v1"
 """Where every request is signed, and bound to more than its headers: that face checks for itself."""
 _OPEN = frozenset({"/healthz", "/readyz"})
+_PUBLIC = ("/.well-known/", "/api/exports/")
+"""Discovery; and files whose links are credentials themselves, which their face checks."""
 _PAIRED = ("/agent-runtimes/", "/agent-accounts/", "/task-runs/")
 """Where paired runtimes call: they have tokens of their own, which their face asks for."""
 _FOREIGN = {"code": "foreign_origin", "message": "This server answers only requests from its own machine."}
@@ -138,13 +140,13 @@ def _text(seen: Seen, name: bytes) -> str | None:
 
 
 def _is_open(scope: Scope, seen: Seen) -> bool:
-    """Whether a request may come from anybody: probes, discovery, and a browser that asks whether it may ask."""
+    """Whether a request may come from anybody: probes, discovery, links, and a browser that asks whether it may ask."""
     if scope["method"] == "OPTIONS":
         return b"access-control-request-method" in seen
     path: str = scope["path"]
     if scope["method"] not in ("GET", "HEAD"):
         return False
-    if path in _OPEN or path.startswith("/.well-known/"):
+    if path in _OPEN or path.startswith(_PUBLIC):
         return True
     _, agents, slug, rest = (*path.split("/", 3), "", "", "")[:4]
     return agents == "agents" and bool(slug) and rest.startswith(".well-known/")

@@ -17,7 +17,7 @@ from tests.faces.modes.desk import Answer, Desk, Json
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 DOCUMENTS = [action for action in ACTIONS if action.mode in ("plan", "build")]
-OFFERED = DOCUMENTS
+OFFERED = [action for action in ACTIONS if action.mode in ("plan", "build", "converse")]
 MODEL = [action for action in OFFERED if action.model]
 NOUNS = {"plan": "plan", "build": "deliverable"}
 GONE = {"plan": (404, "PLAN_NOT_FOUND"), "build": (404, "DELIVERABLE_NOT_FOUND")}
@@ -40,8 +40,33 @@ def params_for(action: Action, first: str, second: str) -> Json:
             return {"versionIds": [first, second], "mergePrompt": "Keep all of it"}
         case "delete":
             return {"confirm": True}
+        case "delete_conversation":
+            return {"confirm": True, "deleteArtifacts": True}
+        case "export_conversation":
+            return {"format": "json", "includeArtifacts": True}
         case _:
             return {}
+
+
+def other_params(action: Action, second: str) -> Json | None:
+    """What makes another request of that; None where there is no other."""
+    match action.name:
+        case "delete":
+            return None
+        case "edit":
+            return {"editedContent": "Other"}
+        case "merge_versions":
+            return {"mergePrompt": "Other"}
+        case "list" | "read_conversation":
+            return {"limit": 1}
+        case "delete_conversation":
+            return {"deleteArtifacts": False}
+        case "export_conversation":
+            return {"format": "markdown"}
+        case "create" | "rerun":
+            return {"message": "Other"}
+        case _:
+            return {"versionId": second}
 
 
 class Scene:
@@ -60,7 +85,8 @@ class Scene:
         return await self.desk.ask(place, self.action.mode, self.action.name, agent, **{**self.params, **more})
 
     async def read(self) -> Any:
-        return (await self.desk.ask(self.conversation, self.action.mode, "read")).result
+        mode = "plan" if self.action.mode == "converse" else self.action.mode
+        return (await self.desk.ask(self.conversation, mode, "read")).result
 
 
 Staged = Callable[[Action], Awaitable[Scene]]
@@ -69,7 +95,7 @@ Staged = Callable[[Action], Awaitable[Scene]]
 @pytest.fixture
 def staged(desk: Desk) -> Staged:
     async def stage(action: Action) -> Scene:
-        return Scene(desk, action, *await desk.planned(action.mode))
+        return Scene(desk, action, *await desk.planned("plan" if action.mode == "converse" else action.mode))
 
     return stage
 
@@ -326,10 +352,8 @@ async def test_a_key_makes_one_task_of_two_requests(staged: Staged, action: Acti
     assert (again.status, again.task) == (200, first.task)
     assert again.result == first.result
     assert (await scene.desk.task(first.task)).body["status"] == "completed"
-    other = {"delete": {"metadata": None}}.get(action.name, {"limit": 1, "versionId": scene.second, "message": "Other"})
-    changed = await scene.ask(**key, **{**other, "editedContent": "other", "mergePrompt": "other"}, agent="writer")
-    if action.name != "delete":
-        assert changed.refusal == (409, "INVALID_STATE")
+    if other := other_params(action, scene.second):
+        assert (await scene.ask(**key, **other)).refusal == (409, "INVALID_STATE")
 
 
 @pytest.mark.parametrize("action", OFFERED, ids=named)
@@ -341,7 +365,8 @@ async def test_a_store_that_does_not_answer_is_a_database_error(
     async def gone(*_: object, **__: object) -> None:
         raise StoreUnavailable("The database does not answer.")
 
-    monkeypatch.setattr(server.exchange.store.library, "find", gone)
+    for name in ("find", "conversation"):
+        monkeypatch.setattr(server.exchange.store.library, name, gone)
     assert (await scene.ask()).refusal == (500, "DATABASE_ERROR")
     monkeypatch.undo()
     assert (await scene.read())["currentVersion"]["id"] == scene.second

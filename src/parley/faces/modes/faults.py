@@ -10,6 +10,7 @@ from parley.errors import (
     ConversationNotFound,
     DocumentNotFound,
     DocumentVersionNotFound,
+    ExportFailed,
     Forbidden,
     Invalid,
     InvalidJson,
@@ -27,6 +28,7 @@ from parley.errors import (
     Unauthenticated,
     UnknownAction,
     UnknownMode,
+    Unsupported,
 )
 from parley.faces.http import Headers
 from parley.faces.modes.words import Details, Fault
@@ -51,6 +53,8 @@ _CODES: list[tuple[type[ParleyError], Code]] = [
     (MethodNotAllowed, "METHOD_NOT_ALLOWED"),
     (InvalidJson, "INVALID_REQUEST"),
     (Conflict, "INVALID_STATE"),
+    (Unsupported, "INVALID_STATE"),
+    (ExportFailed, "INVALID_STATE"),
     (Invalid, "INVALID_REQUEST"),
     (IssuerUnavailable, "UNAVAILABLE"),
 ]
