@@ -1,12 +1,15 @@
 """`python -m sdk`: write the types anew and build the package."""
 
+import asyncio
 import sys
 
 from sdk.node import CommandFailed, NoNode
 from sdk.package import compiled
+from sdk.types import FILE, current, types_of
 
 
 def main() -> int:
+    FILE.write_text(types_of(asyncio.run(current())))
     try:
         compiled()
     except (CommandFailed, NoNode) as error:
