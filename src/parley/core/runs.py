@@ -6,7 +6,9 @@ from typing import Any, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
+from parley.core.artifacts import any_beside
 from parley.core.events import (
+    SPOKEN,
     ArtifactAdded,
     AuthRequired,
     Canceled,
@@ -31,6 +33,7 @@ from parley.core.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    content_of,
 )
 from parley.errors import (
     RunNotFound,
@@ -56,6 +59,8 @@ class State(StrEnum):
 
 TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELED, State.REJECTED})
 WAITING = frozenset({State.INPUT_REQUIRED, State.AUTH_REQUIRED})
+_WORDED = frozenset((InputReceived, *SPOKEN))
+"""What holds content, found by its type alone: most of the time that is all there is to know."""
 
 
 class Run(Struct, frozen=True, omit_defaults=True):
@@ -98,6 +103,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """What its agent noted for later turns."""
     trace: Trace | None = None
     """The newest that came with an input."""
+    beside: bool = False
+    """Whether something that was said in it is kept beside the log."""
 
     @property
     def ended(self) -> bool:
@@ -129,6 +136,8 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
         )  # fmt: skip
     if run is None:
         raise RunNotFound("A log begins with `submitted`.")
+    if type(event) in _WORDED and not run.beside and any_beside(content_of(event)):
+        run = replace(run, beside=True)
     if isinstance(event, ArtifactAdded):
         return replace(run, version=seq, updated_at=at)
     if isinstance(event, Progress):
