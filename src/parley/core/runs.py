@@ -124,6 +124,11 @@ class Run(Struct, frozen=True, omit_defaults=True):
         return self.state in TERMINAL
 
     @property
+    def gone(self) -> bool:
+        """Whether its owner had it erased."""
+        return not self.principal
+
+    @property
     def ready(self) -> bool:
         """Whether a turn could begin."""
         return self.state is State.SUBMITTED and self.inputs > self.read

@@ -225,14 +225,14 @@ class Exchange:
     async def visible(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """The run, if it exists for this principal (and at this agent's address)."""
         run = await self.commands.state(RunId(run_id)) if is_id(run_id) else None
-        if run is None or not may_see(principal, run.principal) or agent not in (None, run.agent):
+        if run is None or run.gone or not may_see(principal, run.principal) or agent not in (None, run.agent):
             raise RunNotFound("Task not found.")
         return run
 
     async def view(self, run_id: RunId, *, upto: int | None = None, told: bool = False) -> View:
         """What can be seen of a run, up to an event; `told`: with what was said in place, however long it is."""
         head = await self.store.head(run_id)
-        if head is None:
+        if head is None or head.run.gone:
             raise RunNotFound("Task not found.")
         view = View.restored(head.snapshot) if head.snapshot else View()
         events = await read_all(self.store, run_id, head.floor)
