@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from parley.core.agents import Rescue
 from parley.core.artifacts import Parts
 from parley.core.conversations import Message
+from parley.core.documents import Assignment
 from parley.errors import BrokenChain
 from parley.ids import ConversationId, RunId
 from parley.telemetry.trace import Trace
@@ -47,6 +48,8 @@ class Submitted(_Event, tag="submitted", frozen=True):
     parent: RunId | None = None
     origin: Origin | None = None
     open: bool = False
+    assignment: Assignment | None = None
+    """What it was made for, where a contract says more than that an agent is asked."""
 
 
 class InputReceived(_Event, tag="input", frozen=True):

@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
 from parley.core.access import Principal, may_see
@@ -144,7 +144,16 @@ class Exchange:
                 return await self.give(run, send.message, key)
             message = await self.attachments.stored_message(send.message)
             start = Start(agent.slug, conversation, str(send.principal), message, trace=sent())
-            return await self._start(new_run_id(), start, key)
+            return await self._begun(new_run_id(), agent, start, key)
+
+    async def assign(self, start: Start, key: Key | None) -> Outcome:
+        """A new run that was made for something: its message is what we ask its agent."""
+        with span("runtime.ingest", agent=start.agent):
+            agent = self.agent(start.agent)
+            if start.message is not None:
+                check_content(agent, start.message.parts)
+                start = replace(start, message=await self.attachments.stored_message(start.message), trace=sent())
+            return await self._begun(new_run_id(), agent, start, key)
 
     async def fork(self, branch: Branch) -> Outcome:
         """A new run of the same owner in the same conversation; the other one is not touched."""
@@ -218,14 +227,14 @@ class Exchange:
     async def visible(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """The run, if it exists for this principal (and at this agent's address)."""
         run = await self.commands.state(RunId(run_id)) if is_id(run_id) else None
-        if run is None or not may_see(principal, run.principal) or agent not in (None, run.agent):
+        if run is None or run.gone or not may_see(principal, run.principal) or agent not in (None, run.agent):
             raise RunNotFound("Task not found.")
         return run
 
     async def view(self, run_id: RunId, *, upto: int | None = None, told: bool = False) -> View:
         """What can be seen of a run, up to an event; `told`: with what was said in place, however long it is."""
         head = await self.store.head(run_id)
-        if head is None:
+        if head is None or head.run.gone:
             raise RunNotFound("Task not found.")
         view = View.restored(head.snapshot) if head.snapshot else View()
         events = await read_all(self.store, run_id, head.floor)
@@ -263,14 +272,11 @@ class Exchange:
                 view.feed(await follower.next())
         return view
 
-    async def _start(self, run_id: RunId, start: Start, key: Key | None) -> Outcome:
-        return await self._begun(run_id, self.agent(start.agent), start, key)
-
     async def _begun(self, run_id: RunId, agent: Agent, command: Start | Fork, key: Key | None) -> Outcome:
         how = await self.execution.admit(agent)
         if isinstance(how, Rejected):
-            return await self.commands.execute(run_id, msgspec.structs.replace(command, reject=how), key=key)
-        return await self._accept(run_id, msgspec.structs.replace(command, begin=how), key)
+            return await self.commands.execute(run_id, replace(command, reject=how), key=key)
+        return await self._accept(run_id, replace(command, begin=how), key)
 
     async def _entries(self, run: Run, at: int | None) -> list[Event]:
         """The log from its beginning up to an event, if all of it is still kept."""
@@ -316,7 +322,7 @@ class Exchange:
         trace = sent() or parent.trace
         start = Start(slug, parent.conversation, parent.principal, message, parent.id, trace=trace)
         try:
-            outcome = await self._start(child, start, None)
+            outcome = await self._begun(child, self.agent(slug), start, None)
         except VersionConflict:
             outcome = Outcome(await self.commands.state(child), [], replayed=True)
         view = await self.settled(outcome)

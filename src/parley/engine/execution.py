@@ -77,7 +77,7 @@ class Execution:
         self._cluster = cluster
         self._attachments = attachments
         self._ask = ask
-        self._grace_s = grace_s
+        self.grace_s = grace_s
         self._drivers: dict[str, Driver] = {}
         self._jobs: dict[RunId, _Job] = {}
         self._dispatching: dict[str, asyncio.Task[None]] = {}
@@ -184,7 +184,7 @@ class Execution:
 
     async def _wait_for(self, tasks: list[asyncio.Task[None]]) -> None:
         if tasks:
-            await asyncio.wait(tasks, timeout=self._grace_s)
+            await asyncio.wait(tasks, timeout=self.grace_s)
 
     async def free_slots(self, agent: Agent) -> int:
         """How many more of its turns could begin."""
@@ -357,7 +357,7 @@ class Execution:
         job.ending = ending
         if job.driving:
             job.task.cancel()
-            job.grace = asyncio.get_running_loop().call_later(self._grace_s, self._abandon, job)
+            job.grace = asyncio.get_running_loop().call_later(self.grace_s, self._abandon, job)
 
     def _abandon(self, job: _Job) -> None:
         """The agent does not let itself be stopped: its run ends all the same, its slot stays taken till it returns."""
