@@ -453,6 +453,19 @@ class Forsaken(Protocol):
 
 
 @runtime_checkable
+class Leaving(Protocol):
+    """A driver whose work leaves something on this machine that nobody needs once the run has ended."""
+
+    async def left(self) -> list[RunId]:
+        """The runs of which something is there."""
+        ...
+
+    async def clear(self, run: Run) -> None:
+        """The run, of which something was noted, has ended, and what it made is in the log."""
+        ...
+
+
+@runtime_checkable
 class Distant(Protocol):
     """A driver whose turns are done elsewhere, by somebody who comes for them (`engine.elsewhere`): nothing of it runs
     in a replica, and `run` is never called."""
