@@ -57,7 +57,7 @@ class Host:
         if meant:
             return meant[0]
         # Whether it has the tool is not known; that it cannot be reached is what its caller has to hear.
-        unknown = [Offer(one.name, name if wanted else tool) for one in silent]
+        unknown = [Offer(one.name, name if wanted else tool) for one in silent if wanted or not slash]
         allowed = [one for one in unknown if self._permits(agent, one)]
         if allowed:
             return allowed[0]

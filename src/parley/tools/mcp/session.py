@@ -108,6 +108,9 @@ class Session:
     async def _alive(self) -> _Life:
         if self._closing.is_set():
             raise NotStarted("The server is being shut down.")
+        if self._probes:
+            # Whether it is still of use shows in a moment; who asked it now might go down with it.
+            await asyncio.wait(self._probes)
         if self._ready is None or (self._life is not None and self._life.is_over):
             self._ready, self._life = asyncio.get_running_loop().create_future(), None
             self._ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())
