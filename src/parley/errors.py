@@ -288,8 +288,44 @@ class ToolRequestInvalid(Invalid):
     code = "tool_request_invalid"
 
 
+class ToolNotFound(NotFound):
+    """The agent may use no tool of this name, or there is none."""
+
+    code = "tool_not_found"
+
+
+class ToolAmbiguous(Invalid):
+    """Several servers have a tool of this name; `details['tools']` says how each can be named."""
+
+    code = "tool_ambiguous"
+
+
 class UnknownMethod(Invalid):
     code = "unknown_method"
+
+
+class UnknownMode(Invalid):
+    """Contract 002 has no such mode."""
+
+    code = "unknown_mode"
+
+
+class UnknownAction(Invalid):
+    """The mode has no such action, or it is not offered here."""
+
+    code = "unknown_action"
+
+
+class ParamInvalid(Invalid):
+    """A parameter of an action is missing or is not what it must be; `details['field']` says which."""
+
+    code = "param_invalid"
+
+
+class NotCapable(Forbidden):
+    """The agent lists what it can do, and this is not among it."""
+
+    code = "not_capable"
 
 
 class VersionNotSupported(Invalid):

@@ -210,18 +210,18 @@ class Conversations:
         return found
 
     async def _said(self, run: Run, include_system: bool) -> AsyncGenerator[Said, None]:
-        async for said in self._all_said(run.id):
+        async for said in self._all_said(run):
             if include_system or said.role != "system":
                 yield said
 
-    async def _all_said(self, run_id: RunId) -> AsyncGenerator[Said, None]:
+    async def _all_said(self, run: Run) -> AsyncGenerator[Said, None]:
         transcript, cursor = Transcript(), 0
-        while events := await self._exchange.store.read(run_id, cursor, PAGE):
-            for event in events:
+        while events := await self._exchange.store.read(run.id, cursor, PAGE):
+            for event in await self._exchange.attachments.told(events) if run.beside else events:
                 for said in transcript.feed(event):
                     yield said
             cursor = events[-1].seq
-        if not cursor and (head := await self._exchange.store.head(run_id)) and head.snapshot:
+        if not cursor and (head := await self._exchange.store.head(run.id)) and head.snapshot:
             for said in talk_in(head.snapshot):
                 yield said
 

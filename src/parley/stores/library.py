@@ -86,7 +86,9 @@ _VERSIONS = f"""
 SELECT {_VERSION_COLUMNS}, substr(v.content, 1, {PREVIEW}) FROM versions v WHERE v.document = $1
 ORDER BY v.number DESC LIMIT $2 OFFSET $3"""
 _OPERATION_COLUMNS = "id, principal, conversation, agent, mode, action, code, message, started_at, completed_at"
-NOTE = f"INSERT INTO operations ({_OPERATION_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+NOTE = f"""
+INSERT INTO operations ({_OPERATION_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT DO NOTHING"""
 _OPERATION = f"SELECT {_OPERATION_COLUMNS} FROM operations WHERE id = $1"
 _FORGET = f"""
 DELETE FROM operations WHERE id IN (

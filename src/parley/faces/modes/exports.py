@@ -36,8 +36,11 @@ class Exports:
     async def url(self, outcome: Outcome) -> tuple[str, Exported]:
         """The link to what an export has made, and what that is."""
         exported = await self._conversations.exported(outcome.run.id)
-        link = self._links.link(outcome.run.id, exported.name, exported.expires_at)
-        return f"{self._base_url.rstrip('/')}{link}", exported
+        return self.address(outcome.run.id, exported), exported
+
+    def address(self, run_id: str, exported: Exported) -> str:
+        link = self._links.link(run_id, exported.name, exported.expires_at)
+        return f"{self._base_url.rstrip('/')}{link}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
