@@ -399,3 +399,12 @@ async def test_only_an_export_is_one(parlour: Parlour) -> None:
     for run_id in (said.run.id, "no such run", new_id()):
         with pytest.raises(ExportNotFound):
             await parlour.conversations.exported(run_id)
+
+
+async def test_a_text_that_lies_beside_the_log_is_told_like_any_other(parlour: Parlour) -> None:
+    long = "long words " * 20_000
+    outcome = await parlour.say(long)
+    assert (await parlour.exchange.commands.state(outcome.run.id)).beside
+    shown = await parlour.page()
+    assert lines(shown.messages) == [("user", long), ("assistant", f"{long}, indeed")]
+    assert msgspec.json.decode(shown.messages[0].metadata) == {}

@@ -11,6 +11,7 @@ from parley.core.artifacts import Parts
 from parley.core.canonical import Fields
 from parley.core.documents import Change, Conversation, Document, Kind, Operation, Version
 from parley.core.events import GENESIS, Event
+from parley.core.mcp import McpServer, Offer, Progressed
 from parley.core.policy import ReasonCode
 from parley.core.runs import Run, State
 from parley.core.tools import Manifest, Pack
@@ -431,6 +432,25 @@ class ToolPack(Protocol):
 
     async def call(self, operation: str, request: Fields, manifest: Manifest) -> ToolResult:
         """Carry out a request in which nothing is wrong. To cancel it is to break it off."""
+        ...
+
+
+class Toolbox(Protocol):
+    """The tools that agents may use, and their servers."""
+
+    async def offers(self, agent: Agent) -> "list[Offer]":
+        """Those of all servers that can be reached."""
+        ...
+
+    async def find(self, agent: Agent, tool: str, within_s: float) -> Offer:
+        """The one that a name means; ToolNotFound or ToolAmbiguous. A server that says nothing in that time counts as
+        one that may have the tool."""
+        ...
+
+    def server(self, agent: Agent, offer: Offer) -> McpServer: ...
+
+    async def call(self, agent: Agent, offer: Offer, given: Fields, progressed: Progressed | None = None) -> ToolResult:
+        """`data` holds the `output`, or the `code` of what went wrong. To cancel it is to break it off."""
         ...
 
 

@@ -12,6 +12,7 @@ from parley.core.access import LOCAL
 from parley.core.actions import ACTIONS, BY_NAME, Action
 from parley.errors import StoreUnavailable
 from parley.testing.servers import Server
+from parley.testing.waiting import until
 from tests.faces.modes.desk import Answer, Desk, Json
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -337,9 +338,11 @@ async def test_a_task_that_is_canceled_or_rejected_has_failed_with_a_code(
     await server.exchange.cancel(begun.task, LOCAL)
     assert (await waited).refusal == (409, "TASK_CANCELED")
     first = await scene.ask(agent="full", headers=later)
+    await until(lambda: first.task in server.exchange.execution.under_way)
     assert (await scene.ask(agent="full")).refusal == (409, "TASK_REJECTED")
     await server.exchange.cancel(first.task, LOCAL)
     assert [event["type"] async for _, event in scene.desk.events(first.task)][-1] == "task"
+    await until(lambda: first.task not in server.exchange.execution.under_way)
 
 
 @pytest.mark.parametrize("action", OFFERED, ids=named)

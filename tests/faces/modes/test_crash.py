@@ -8,6 +8,7 @@ import pytest
 
 from parley.testing.databases import fresh_database
 from parley.testing.processes import ServerProcess
+from parley.testing.waiting import until
 from tests.faces.modes.desk import Desk
 
 AGENTS = "writer.yaml"
@@ -35,8 +36,7 @@ async def test_an_acknowledged_edit_survives_kill_9(
                 acknowledged[answer.task] = text
 
         editors = [asyncio.ensure_future(edit(number)) for number in range(8)]
-        while len(acknowledged) < 40:  # noqa: ASYNC110 - whichever editor comes first
-            await asyncio.sleep(0.01)
+        await until(lambda: len(acknowledged) >= 40)
         await server.kill()
         await asyncio.gather(*editors, return_exceptions=True)
     again = await ServerProcess.start([tmp_path / AGENTS], tmp_path / "data", env=env)

@@ -1,6 +1,5 @@
 """What becomes of a task: it can be waited for, left alone, read again and followed."""
 
-import asyncio
 from typing import Any
 
 import httpx2
@@ -65,9 +64,13 @@ async def test_a_read_leaves_a_task_without_a_result(desk: Desk) -> None:
 async def test_refusals_are_kept_in_the_store(server: Server, desk: Desk) -> None:
     answer = await desk.ask("nowhere", "plan", "read")
     library = server.exchange.store.library
-    async with asyncio.timeout(5):
-        while (kept := await library.operation(answer.task)) is None:  # noqa: ASYNC110 - another connection's commit
-            await asyncio.sleep(0.02)
+
+    async def written() -> bool:
+        return await library.operation(answer.task) is not None
+
+    await until(written)
+    kept = await library.operation(answer.task)
+    assert kept is not None
     assert (kept.principal, kept.conversation, kept.agent) == ("local", "nowhere", "writer")
     assert (kept.mode, kept.action, kept.code) == ("plan", "read", "CONVERSATION_NOT_FOUND")
     assert (await desk.task(answer.task)).body["error"]["code"] == "CONVERSATION_NOT_FOUND"
