@@ -77,7 +77,7 @@ _DAY_MS = 24 * 3600 * 1000
 TRACE_HEADERS = ["X-Request-ID", "traceparent", "tracestate"]
 CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
-    *TRACE_HEADERS,
+    "Prefer", *TRACE_HEADERS,
 ]  # fmt: skip
 GRPC_STOP_S = 2.0
 SWITCH_INTERVAL_S = 0.0005
@@ -204,7 +204,7 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
     return CORSMiddleware(
         app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "DELETE"],
         allow_headers=CORS_HEADERS,
-        expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "WWW-Authenticate", *TRACE_HEADERS],
+        expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "Location", "WWW-Authenticate", *TRACE_HEADERS],
     )  # fmt: skip
 
 

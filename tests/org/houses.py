@@ -88,6 +88,11 @@ def write_file(place: Path, **fields: Any) -> Path:
     return file
 
 
+def strays(place: Path) -> list[Path]:
+    """What a shell would have left behind."""
+    return list(place.rglob("oops"))
+
+
 async def start(config: Path, **env: str) -> ServerProcess:
     return await ServerProcess.launch(["a2a_server.run", "--config", str(config)], env=env)
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.agentzero.reports import report, write
 from tests.org.embedded import Embedded
-from tests.org.houses import running, start, write_file
+from tests.org.houses import running, start, strays, write_file
 from tests.org.wire import Wire, state, texts, words
 from tests.org.zero import Zero
 from tests.security.issuer import AUDIENCE, issuing
@@ -153,6 +153,23 @@ async def test_a_task_that_takes_too_long_fails_and_says_so(tmp_path: Path) -> N
         assert state(task) == "failed"
         assert words(task) == "The agent took longer than 0.5 s."
         await house.at_rest(task["id"])
+
+
+async def test_ten_megabytes_of_shell_and_dots_are_text_and_survive_a_restart(tmp_path: Path) -> None:
+    evil = "$(touch oops); `touch oops` && cat ../../../etc/passwd | tee ../oops > oops #äö\n"
+    async with Embedded.open(tmp_path) as house:
+        house.put("figures.csv", "1")
+        text = (f"List the files in {house.shared}\n" + evil * 130_000)[:10_000_000]
+        task = await house.wire.send(text)
+        assert state(task) == "completed"
+        assert "figures.csv" in "".join(texts(task).values())
+        await house.server.stop()
+        again = await start(tmp_path / "a2a_config.json")
+        async with Wire(again.url) as wire:
+            assert await wire.get(task["id"]) == task
+        await again.stop()
+    assert task["history"][0]["parts"][0]["text"] == text
+    assert not strays(tmp_path)
 
 
 async def test_a_client_that_hangs_up_leaves_the_work_alone(tmp_path: Path) -> None:

@@ -72,6 +72,19 @@ def check_parts(parts: Parts) -> None:
             )
 
 
+def is_beside(part: Part) -> bool:
+    """Whether a part is something said that is kept beside the log for its size. A file is none: it is asked for."""
+    return part.blob is not None and part.blob.text and part.filename is None
+
+
+def any_beside(parts: Iterable[Part]) -> bool:
+    # A loop, not `any` over a generator: this is asked for every event of every log.
+    for part in parts:  # noqa: SIM110
+        if part.blob is not None and is_beside(part):
+            return True
+    return False
+
+
 def text_of(parts: Iterable[Part]) -> str:
     """The readable text of some parts, in order."""
     return "".join(part.text for part in parts if part.text is not None)

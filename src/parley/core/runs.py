@@ -6,10 +6,11 @@ from typing import Any, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parley.core.artifacts import says_something
+from parley.core.artifacts import any_beside, says_something
 from parley.core.dialogue import is_bad_end, is_end, words_of
 from parley.core.documents import Assignment
 from parley.core.events import (
+    SPOKEN,
     ArtifactAdded,
     AuthRequired,
     Canceled,
@@ -34,6 +35,7 @@ from parley.core.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    content_of,
 )
 from parley.core.transcripts import shown
 from parley.errors import (
@@ -60,6 +62,8 @@ class State(StrEnum):
 
 TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELED, State.REJECTED})
 WAITING = frozenset({State.INPUT_REQUIRED, State.AUTH_REQUIRED})
+_WORDED = frozenset((InputReceived, *SPOKEN))
+"""What holds content, found by its type alone: most of the time that is all there is to know."""
 
 
 class Run(Struct, frozen=True, omit_defaults=True):
@@ -112,10 +116,17 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """Whether the turn under way has said or made something."""
     assignment: Assignment | None = None
     """What it was made for, where a contract says more than that an agent is asked."""
+    beside: bool = False
+    """Whether something that was said in it is kept beside the log."""
 
     @property
     def ended(self) -> bool:
         return self.state in TERMINAL
+
+    @property
+    def gone(self) -> bool:
+        """Whether its owner had it erased."""
+        return not self.principal
 
     @property
     def ready(self) -> bool:
@@ -152,6 +163,8 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
         )  # fmt: skip
     if run is None:
         raise RunNotFound("A log begins with `submitted`.")
+    if type(event) in _WORDED and not run.beside and any_beside(content_of(event)):
+        run = replace(run, beside=True)
     if isinstance(event, ArtifactAdded):
         answering = run.answering or (run.state is State.WORKING and says_something(event.parts))
         return replace(run, version=seq, updated_at=at, answering=answering)

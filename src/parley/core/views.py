@@ -102,8 +102,8 @@ class View:
                 metadata=artifact.metadata,
             )  # fmt: skip
             view._add(first)
-        for said in kept.history:
-            view._note_blobs(said.parts)
+        for said in (*kept.history, kept.status.said):
+            view._note_blobs(said.parts if said else ())
         return view
 
     def feed(self, events: Iterable[Event]) -> None:
@@ -132,6 +132,8 @@ class View:
     def _set_status(self, said: Said | None) -> None:
         if self._status.said is not None:
             self._history.append(self._status.said)
+        if said is not None:
+            self._note_blobs(said.parts)
         self._status = Status(self.run.state, self.run.status_at, said)
 
     def _hear(self, message: Message) -> None:

@@ -23,10 +23,12 @@ from parley.engine.streams import PAGE
 from parley.errors import ConversationBusy, ConversationNotFound, ExportNotFound, Invalid, Outdated, RunEnded
 from parley.ids import ConversationId, RunId, is_id, new_conversation_id, new_run_id
 
-RUNS = 500
+RUNS = 2000
 MESSAGES = 50
 VERSIONS = 200
 KEEP_MS = 3600 * 1000
+GRACE_MS = 5 * 60 * 1000
+"""How far the clock of whoever keeps the files may be behind ours."""
 PATIENCE_S = 5.0
 """How much longer than their agents may take a conversation waits for its runs to stop."""
 EXPORT = "export_conversation"
@@ -168,7 +170,7 @@ class Conversations:
     async def tidy(self) -> None:
         """One round: the leader forgets the files whose links have expired."""
         if self._exchange.membership.leads:
-            await self._press.blobs.forget(self._clock() - self._keep_ms)
+            await self._press.blobs.forget(self._clock() - self._keep_ms - GRACE_MS)
 
     async def _known(self, principal: Principal, conversation: str) -> Conversation:
         found = await self.exists(principal, conversation)
@@ -180,7 +182,7 @@ class Conversations:
         return await self._exchange.commands.replayed(asking.once) if asking.once else None
 
     async def _runs(self, principal: str, conversation: str) -> AsyncGenerator[Run, None]:
-        listing = Listing(principal=principal, conversation=conversation, oldest=True, limit=RUNS)
+        listing = Listing(principal=principal, conversation=conversation, oldest=True, counted=False, limit=RUNS)
         while True:
             runs, _ = await self._exchange.store.list_runs(listing)
             for run in runs:
@@ -208,18 +210,18 @@ class Conversations:
         return found
 
     async def _said(self, run: Run, include_system: bool) -> AsyncGenerator[Said, None]:
-        async for said in self._all_said(run.id):
+        async for said in self._all_said(run):
             if include_system or said.role != "system":
                 yield said
 
-    async def _all_said(self, run_id: RunId) -> AsyncGenerator[Said, None]:
+    async def _all_said(self, run: Run) -> AsyncGenerator[Said, None]:
         transcript, cursor = Transcript(), 0
-        while events := await self._exchange.store.read(run_id, cursor, PAGE):
-            for event in events:
+        while events := await self._exchange.store.read(run.id, cursor, PAGE):
+            for event in await self._exchange.attachments.told(events) if run.beside else events:
                 for said in transcript.feed(event):
                     yield said
             cursor = events[-1].seq
-        if not cursor and (head := await self._exchange.store.head(run_id)) and head.snapshot:
+        if not cursor and (head := await self._exchange.store.head(run.id)) and head.snapshot:
             for said in talk_in(head.snapshot):
                 yield said
 

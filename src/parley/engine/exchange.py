@@ -15,7 +15,7 @@ from parley.core.conversations import Message, conversation_for, hops_metadata
 from parley.core.events import Event, Origin, Rejected
 from parley.core.runs import WAITING, Run, State
 from parley.core.views import View, view_of
-from parley.engine.attachments import Attachments
+from parley.engine.attachments import SAID_BYTES, Attachments
 from parley.engine.bells import Bells
 from parley.engine.commands import MAX_PAYLOAD, Commands, Outcome
 from parley.engine.execution import GRACE_S, Execution
@@ -63,7 +63,7 @@ class Exchange:
         self._signals = signals
         self.store = store
         self.streams = Streams(store)
-        self.attachments = Attachments(blobs)
+        self.attachments = Attachments(blobs, said_bytes=min(SAID_BYTES, max_payload // 16))
         self.commands = Commands(store, self._published, clock, max_payload, shared=shared)
         self.execution = Execution(self.commands, store, cluster, self.attachments, self._ask_child, grace_s)
         self.retention = Retention(store, keep_ms, clock)
@@ -225,16 +225,18 @@ class Exchange:
     async def visible(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """The run, if it exists for this principal (and at this agent's address)."""
         run = await self.commands.state(RunId(run_id)) if is_id(run_id) else None
-        if run is None or not may_see(principal, run.principal) or agent not in (None, run.agent):
+        if run is None or run.gone or not may_see(principal, run.principal) or agent not in (None, run.agent):
             raise RunNotFound("Task not found.")
         return run
 
-    async def view(self, run_id: RunId, *, upto: int | None = None) -> View:
+    async def view(self, run_id: RunId, *, upto: int | None = None, told: bool = False) -> View:
+        """What can be seen of a run, up to an event; `told`: with what was said in place, however long it is."""
         head = await self.store.head(run_id)
-        if head is None:
+        if head is None or head.run.gone:
             raise RunNotFound("Task not found.")
         view = View.restored(head.snapshot) if head.snapshot else View()
         events = await read_all(self.store, run_id, head.floor)
+        events = await self.attachments.told(events) if told else events
         view.feed(event for event in events if upto is None or event.seq <= upto)
         return view
 
@@ -313,14 +315,16 @@ class Exchange:
         question = f"{parent.id}/{parent.turns}/{number}/{slug}/{text}"
         child = RunId(str(uuid.uuid5(uuid.NAMESPACE_URL, question)))
         await self.commands.execute(parent.id, Adopt(parent.epoch, child, slug))
-        message = Message(f"{child}.0", (text_part(text),), hops_metadata(hops))
+        asked = Message(f"{child}.0", (text_part(text),), hops_metadata(hops))
+        message = await self.attachments.stored_message(asked)
         trace = sent() or parent.trace
         start = Start(slug, parent.conversation, parent.principal, message, parent.id, trace=trace)
         try:
             outcome = await self._begun(child, self.agent(slug), start, None)
         except VersionConflict:
             outcome = Outcome(await self.commands.state(child), [], replayed=True)
-        return await self.settled(outcome)
+        view = await self.settled(outcome)
+        return await self.view(child, told=True) if view.run.beside else view
 
     def _published(self, run: Run, events: list[Event]) -> None:
         self.execution.logs.heard(run.id, events)

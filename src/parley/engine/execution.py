@@ -308,6 +308,8 @@ class Execution:
         run = job.run
         if events is None:
             events = await self.logs.read(run.id, run.version)
+        if run.beside:
+            events = await self._attachments.told(events)
         turn = self._make_turn(driver.agent, job, events)
         scribe = Scribe(run.turns)
         async with aclosing(driver.run(turn)) as outputs:
@@ -329,7 +331,7 @@ class Execution:
             return await self._ask(run, asked, agent, text, max(map(hops_of, turn.inputs)))
 
         async def recall(most: int) -> list[Round]:
-            return await earlier_rounds(self._store, run, most)
+            return await earlier_rounds(self._store, run, most, self._attachments.told)
 
         notes = partial(earlier_notes, self._store, run)
         turn = Turn(spec, run, events, ask, self._attachments.loaded, recall, notes, current(), job.overtaken)

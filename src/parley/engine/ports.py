@@ -90,6 +90,8 @@ class Listing(Struct, frozen=True):
     limit: int = 50
     oldest: bool = False
     """In the order in which they were begun, not latest status first; `after` then names a `created_at`."""
+    counted: bool = True
+    """Whether it is asked how many there are; 0 is answered where it is not."""
 
 
 Done = Callable[[ParleyError | None], None]

@@ -20,6 +20,7 @@ from parley.engine.export import Cover, Sheet
 from parley.exports.words import (
     KINDS,
     MADE,
+    NESTING,
     attachments,
     counted,
     day,
@@ -27,6 +28,7 @@ from parley.exports.words import (
     edition,
     hour,
     is_web,
+    kept,
     model,
     moment,
 )
@@ -116,7 +118,7 @@ def rendered(markdown: str, *, breaks: bool = False) -> str:
     """Safe HTML, whatever the Markdown says. `breaks`: a line ends where it ends, as people mean it who write."""
     parser = _breaking if breaks else _parser
     return nh3.clean(
-        parser.render(markdown), tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=_SCHEMES, link_rel=_REL
+        parser.render(kept(markdown)), tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=_SCHEMES, link_rel=_REL
     )  # fmt: skip
 
 
@@ -158,7 +160,7 @@ class _Parser(MarkdownIt):
     """CommonMark with tables and struck words; no raw HTML; a picture is a link to it, as nothing is loaded."""
 
     def __init__(self, *, breaks: bool = False) -> None:
-        super().__init__("commonmark", {"html": False, "breaks": breaks})
+        super().__init__("commonmark", {"html": False, "breaks": breaks, "maxNesting": NESTING})
         self.enable(["table", "strikethrough"])
         self.add_render_rule("image", _picture)
 

@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from parley.core.dialogue import Attachment
 from parley.core.transcripts import Said
 from parley.engine.export import Cover, Sheet
-from parley.exports.words import KINDS, MADE, attachments, counted, described, edition, is_web, model, moment
+from parley.exports.words import KINDS, MADE, attachments, counted, described, edition, fenced, is_web, model, moment
 
 _LOWER = 2
 """How far a heading within a message is lowered, so that the outline is that of the conversation."""
@@ -90,13 +90,6 @@ def _lower(lines: list[str], start: int, end: int, markup: str, level: int) -> N
     else:
         words = " ".join(line.strip() for line in lines[start : end - 1])
         lines[start:end] = [f"{hashes} {words}"]
-
-
-def fenced(text: str, language: str) -> str:
-    """A block of code, with a fence that is longer than any within."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
-    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 def _content(sheet: Sheet) -> str:

@@ -1,5 +1,6 @@
 """What every format that people read says in the same words."""
 
+import re
 from datetime import UTC, datetime
 
 import msgspec
@@ -18,6 +19,23 @@ MADE: dict[Provenance, str] = {
     "merge_operation": "merged",
     "copy_operation": "copied",
 }
+
+
+NESTING = 100
+"""The parser leaves out what is nested deeper."""
+_TOO_DEEP = re.compile(r"^(?:[ \t]*>){90}|^(?:[ \t]*[*+-][ \t]){45}", re.MULTILINE)
+
+
+def kept(markdown: str) -> str:
+    """Markdown of which the parser keeps every word: what is nested beyond reason stands there as it was typed."""
+    return fenced(markdown, "") if _TOO_DEEP.search(markdown) else markdown
+
+
+def fenced(text: str, language: str) -> str:
+    """A block of code, with a fence that is longer than any within."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 class _About(Struct):

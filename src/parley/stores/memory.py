@@ -75,7 +75,7 @@ class MemoryStore:
         else:
             found.sort(key=lambda run: (run.status_at, run.id), reverse=True)
             page = [run for run in found if listing.after is None or (run.status_at, run.id) < listing.after]
-        return page[: listing.limit], len(found)
+        return page[: listing.limit], len(found) if listing.counted else 0
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
         return sorted(run for run in self._heads if run > after)[:limit]

@@ -160,8 +160,9 @@ class PostgresStore:
             f"SELECT body FROM runs WHERE {_LISTED} AND ($6::bigint IS NULL OR {place} ($6, $7)) {order} LIMIT $8",
             *_filters(listing), *(listing.after or (None, None)), listing.limit,
         )  # fmt: skip
-        total = await self._pool.fetch(f"SELECT count(*) FROM runs WHERE {_LISTED}", *_filters(listing))
-        return [_decode_run(row[0]) for row in rows], total[0][0]
+        count = f"SELECT count(*) FROM runs WHERE {_LISTED}"
+        total = await self._one(count, *_filters(listing)) if listing.counted else None
+        return [_decode_run(row[0]) for row in rows], total[0] if total else 0
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
         rows = await self._pool.fetch(

@@ -119,7 +119,8 @@ class SqliteReader:
         if listing.after is not None:
             page, after = f"{where} AND {place} (?, ?)", list[object](listing.after)
         rows = await self._all(f"SELECT body FROM runs WHERE {page} {order} LIMIT ?", *values, *after, listing.limit)
-        total = await self._one(f"SELECT count(*) FROM runs WHERE {where}", *values)
+        count = f"SELECT count(*) FROM runs WHERE {where}"
+        total = await self._one(count, *values) if listing.counted else None
         return [_decode_run(row[0]) for row in rows], total[0] if total else 0
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:

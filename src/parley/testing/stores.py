@@ -224,6 +224,7 @@ class StoreContract:
         rest, _ = await store.list_runs(replace(asked, after=place))
         assert [run.created_at for run in (*first, *rest)] == [1001, 2001, 3001, 4001, 5001]
         assert total == 5
+        assert await store.list_runs(replace(asked, counted=False)) == (first, 0)
 
     async def test_what_is_erased_is_nobodys_and_says_nothing(self, store: Store) -> None:
         lasting, other, live = LogWriter(), LogWriter(), LogWriter()
