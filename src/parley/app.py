@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
 from parley.assembly.modes import open_modes
+from parley.assembly.tools import open_toolcalls
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.engine.deliveries import Deliveries
@@ -109,13 +110,18 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
     )
     for driver in drivers:
         exchange.add(driver)
-    OUTSIDE.open_guarded = lambda: GuardedTransport(Guard(_allowed(settings)))
-    served = exchange.execution.drivers
-    async with tending(served), following_organisations(served):
+    OUTSIDE.open_guarded = lambda: GuardedTransport(Guard(allowed(settings)))
+    served, guard = exchange.execution.drivers, Guard(allowed(settings))
+    async with (
+        tending(served), following_organisations(served), open_records(settings) as records,
+        open_toolcalls(exchange, settings, records, guard, _keep_ms(settings)) as toolcalls,
+    ):  # fmt: skip
         await exchange.start()
         try:
             yield exchange
         finally:
+            await exchange.execution.close()
+            await toolcalls.close()
             await exchange.close()
 
 
@@ -170,7 +176,7 @@ def gate(settings: Settings, records: Records) -> Gate:
         if settings.oidc_audience is None:
             raise ConfigurationError("The setting oidc_issuer needs oidc_audience.", field="oidc_audience")
         tokens = Tokens(
-            settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url, allow=_allowed(settings)
+            settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url, allow=allowed(settings)
         )  # fmt: skip
     if settings.auth == "none":
         tell("auth.none", warning="Everybody who can reach this server may use it.")
@@ -188,7 +194,7 @@ def signatures(settings: Settings, store: LogStore) -> Signatures:
     return Signatures(keys, store, max_ttl_s=settings.runtime_max_ttl_s)
 
 
-def _allowed(settings: Settings) -> list[str]:
+def allowed(settings: Settings) -> list[str]:
     """With `auth = "local"` everything here is this machine's own, so its addresses are no secret from anybody."""
     return [*settings.allow_hosts, *(LOOPBACK if settings.auth == "local" else ())]
 
@@ -204,7 +210,9 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
     return CORSMiddleware(
         app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "DELETE"],
         allow_headers=CORS_HEADERS,
-        expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "Location", "WWW-Authenticate", *TRACE_HEADERS],
+        expose_headers=[
+            "A2A-Version", "A2A-Extensions", "ETag", "Location", "Retry-After", "WWW-Authenticate", *TRACE_HEADERS,
+        ],
     )  # fmt: skip
 
 
@@ -276,7 +284,7 @@ async def open_push(
     exchange: Exchange, settings: Settings, records: Records, signing: SigningKeys, base_url: str
 ) -> AsyncGenerator[Push, None]:
     """Tells receivers of updates while it is open, when this replica leads."""
-    outbound = Outbound(Guard(_allowed(settings)))
+    outbound = Outbound(Guard(allowed(settings)))
     push = Push(
         Hooks(records, open_secrets(settings)), exchange.store, Webhooks(exchange, outbound, signing.sign, base_url),
         lambda: exchange.membership.leads, outbound.guard.check_url,
@@ -318,7 +326,7 @@ async def open_edge(
 @asynccontextmanager
 async def open_tools(exchange: Exchange, settings: Settings, records: Records) -> AsyncGenerator[Tools, None]:
     """The tool packs of this server; what is under way when it closes is waited for."""
-    outbound = Outbound(Guard(_allowed(settings)))
+    outbound = Outbound(Guard(allowed(settings)))
     coding = Coding(GitHub(outbound, github_token(settings), settings.github_api))
     tools = Tools(exchange, records, [coding], keep_ms=_keep_ms(settings))
 

@@ -288,6 +288,18 @@ class ToolRequestInvalid(Invalid):
     code = "tool_request_invalid"
 
 
+class ToolNotFound(NotFound):
+    """The agent may use no tool of this name, or there is none."""
+
+    code = "tool_not_found"
+
+
+class ToolAmbiguous(Invalid):
+    """Several servers have a tool of this name; `details['tools']` says how each can be named."""
+
+    code = "tool_ambiguous"
+
+
 class UnknownMethod(Invalid):
     code = "unknown_method"
 

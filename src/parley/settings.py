@@ -60,6 +60,7 @@ class Settings(BaseSettings):
     github_api: str = Field("https://api.github.com", description="The GitHub whose tools are offered (`coding.v1`).")
     github_token: SecretStr | None = Field(None, description="The token that is shown to it.")
     github_token_file: Path | None = Field(None, description="A file with that token, read again for each call.")
+    mcp: list[dict[str, Any]] = Field([], description="MCP servers whose tools any agent may name.")
     data_dir: Path = Field(Path(".parley"), description="Where the database, the blobs and the keys live.")
     store: Literal["sqlite", "postgres", "memory"] = Field(
         "sqlite", description="Where logs are kept; memory forgets at exit."

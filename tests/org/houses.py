@@ -54,9 +54,10 @@ WATCH: dict[str, Any] = {
     },
 }  # fmt: skip
 WATCH_CODE = """
-import pathlib, sys, time
+import os, pathlib, sys, time
 here = pathlib.Path(sys.argv[1])
-(here / "begun").touch()
+(here / "begun.part").write_text(str(os.getpid()))
+(here / "begun.part").rename(here / "begun")
 while not (here / "dawn").exists():
     time.sleep(0.01)
 print("All quiet.")

@@ -9,7 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from parley.testing.waiting import until
 from tests.agentzero.reports import report, write
+from tests.drivers.test_command import alive
 from tests.org.embedded import Embedded
 from tests.org.houses import running, start, strays, write_file
 from tests.org.wire import Wire, state, texts, words
@@ -106,12 +108,14 @@ async def test_every_error_is_an_answer_of_a2a(tmp_path: Path) -> None:
         assert (await wire.call("tasks/fly", {}))["error"]["code"] == -32601
 
 
-async def test_a_crash_in_the_middle_of_the_work_goes_on_from_there(tmp_path: Path) -> None:
+async def test_a_step_broken_off_by_kill_9_is_done_again_and_nothing_of_it_goes_on_meanwhile(tmp_path: Path) -> None:
     async with Embedded.open(tmp_path) as house:
         task = (await house.wire.begin("Keep the night watch"))["id"]
         waiting = (await house.wire.begin(f"List the files in {house.shared}"))["id"]
         await house.begun(task)
+        program = int((house.work(task) / "begun").read_text())
         await house.server.kill()
+        await until(lambda: not alive(program))
         (house.work(task) / "begun").unlink()
         again = await start(tmp_path / "a2a_config.json")
         async with Wire(again.url) as wire:
@@ -121,6 +125,7 @@ async def test_a_crash_in_the_middle_of_the_work_goes_on_from_there(tmp_path: Pa
             await house.dawn(task)
             assert state(await wire.reaches(task)) == "completed"
             assert state(await wire.reaches(waiting)) == "completed"
+            await until(lambda: not house.work(task).exists())
         await again.stop()
 
 

@@ -19,8 +19,9 @@ from parley.engine.attachments import SAID_BYTES, Attachments
 from parley.engine.bells import Bells
 from parley.engine.commands import MAX_PAYLOAD, Commands, Outcome
 from parley.engine.execution import GRACE_S, Execution
+from parley.engine.leavings import clear_left
 from parley.engine.membership import LEASE_S, Membership
-from parley.engine.ports import Blobs, Cluster, Distant, Driver, Forsaken, Key, LogStore, Signals
+from parley.engine.ports import Blobs, Cluster, Distant, Driver, Forsaken, Key, Leaving, LogStore, Signals
 from parley.engine.requests import Branch, Opening, Send, branch_key, send_key
 from parley.engine.retention import Retention
 from parley.engine.roster import Changed, Roster
@@ -118,6 +119,7 @@ class Exchange:
         await self._signals.listen(self._heard, self._of_interest)
         await self.membership.start()
         self._signals.wake(_NEWCOMER)
+        self._spawn(clear_left(self.agents, self.store))
 
     async def close(self) -> None:
         """Hand over what is unfinished, and leave."""
@@ -340,8 +342,8 @@ class Exchange:
             self.execution.given(run)
         if run.children and (run.cancel_requested or run.state is State.FAILED):
             self._spawn(self._cancel_children(run))
-        if run.notes and run.state in _FORSAKEN:
-            self._forsake(run)
+        if run.notes and run.ended:
+            self._see_to(run)
 
     def _heard(self, runs: list[tuple[RunId, int]], agents: list[str]) -> None:
         """What other replicas have done."""
@@ -374,11 +376,14 @@ class Exchange:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _forsake(self, run: Run) -> None:
+    def _see_to(self, run: Run) -> None:
+        """What its agent noted may go on elsewhere, or lie about here."""
         driver = self.agents.driver(run.agent)
-        if isinstance(driver, Forsaken):
-            with entered(run.trace):
+        with entered(run.trace):
+            if isinstance(driver, Forsaken) and run.state in _FORSAKEN:
                 self._spawn(driver.forsake(run))
+            if isinstance(driver, Leaving):
+                self._spawn(driver.clear(run))
 
     async def _cancel_children(self, run: Run) -> None:
         for child in run.children:

@@ -11,6 +11,7 @@ from parley.core.artifacts import Parts
 from parley.core.canonical import Fields
 from parley.core.documents import Change, Conversation, Document, Kind, Operation, Version
 from parley.core.events import GENESIS, Event
+from parley.core.mcp import McpServer, Offer, Progressed
 from parley.core.policy import ReasonCode
 from parley.core.runs import Run, State
 from parley.core.tools import Manifest, Pack
@@ -434,6 +435,25 @@ class ToolPack(Protocol):
         ...
 
 
+class Toolbox(Protocol):
+    """The tools that agents may use, and their servers."""
+
+    async def offers(self, agent: Agent) -> "list[Offer]":
+        """Those of all servers that can be reached."""
+        ...
+
+    async def find(self, agent: Agent, tool: str, within_s: float) -> Offer:
+        """The one that a name means; ToolNotFound or ToolAmbiguous. A server that says nothing in that time counts as
+        one that may have the tool."""
+        ...
+
+    def server(self, agent: Agent, offer: Offer) -> McpServer: ...
+
+    async def call(self, agent: Agent, offer: Offer, given: Fields, progressed: Progressed | None = None) -> ToolResult:
+        """`data` holds the `output`, or the `code` of what went wrong. To cancel it is to break it off."""
+        ...
+
+
 class Driver(Protocol):
     """How an agent does its work. `run` yields what happens during one turn."""
 
@@ -449,6 +469,19 @@ class Forsaken(Protocol):
 
     async def forsake(self, run: Run) -> None:
         """The run, of which something was noted, was canceled or has failed. Best effort, within a few seconds."""
+        ...
+
+
+@runtime_checkable
+class Leaving(Protocol):
+    """A driver whose work leaves something on this machine that nobody needs once the run has ended."""
+
+    async def left(self) -> list[RunId]:
+        """The runs of which something is there."""
+        ...
+
+    async def clear(self, run: Run) -> None:
+        """The run, of which something was noted, has ended, and what it made is in the log."""
         ...
 
 
