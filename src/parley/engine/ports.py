@@ -9,7 +9,7 @@ from parley.core.agents import Agent
 from parley.core.artifacts import Parts
 from parley.core.canonical import Fields
 from parley.core.events import GENESIS, Event
-from parley.core.mcp import McpServer, Offer, Progressed
+from parley.core.functions import Function, Returned, Wanted
 from parley.core.policy import ReasonCode
 from parley.core.runs import Run, State
 from parley.core.tools import Manifest, Pack
@@ -283,6 +283,10 @@ class Speech(Struct, frozen=True):
 
     role: Literal["user", "agent"]
     parts: Parts
+    calls: tuple[Wanted, ...] = ()
+    """What the agent wanted called then."""
+    results: tuple[Returned, ...] = ()
+    """What came of the calls of the speech before."""
 
 
 class Sampling(Struct, frozen=True):
@@ -291,6 +295,7 @@ class Sampling(Struct, frozen=True):
     instructions: str | None = None
     temperature: float | None = None
     max_tokens: int | None = None
+    functions: tuple[Function, ...] = ()
 
 
 class Delta(Struct, frozen=True):
@@ -313,6 +318,10 @@ class Finish(Struct, frozen=True):
     reason: str
 
 
+Answered = Delta | Wanted | Usage | Finish
+"""What a model's answer is made of."""
+
+
 class Llm(Protocol):
     """A language model. Raises ModelError: words for the one who asked, details for the operator."""
 
@@ -321,7 +330,7 @@ class Llm(Protocol):
         """The media types it can be given."""
         ...
 
-    def stream(self, messages: Sequence[Speech], sampling: Sampling) -> AsyncGenerator[Delta | Usage | Finish, None]:
+    def stream(self, messages: Sequence[Speech], sampling: Sampling) -> AsyncGenerator[Answered, None]:
         """Answer. To close the generator is to end the vendor's request."""
         ...
 
@@ -352,25 +361,6 @@ class ToolPack(Protocol):
 
     async def call(self, operation: str, request: Fields, manifest: Manifest) -> ToolResult:
         """Carry out a request in which nothing is wrong. To cancel it is to break it off."""
-        ...
-
-
-class Toolbox(Protocol):
-    """The tools that agents may use, and their servers."""
-
-    async def offers(self, agent: Agent) -> "list[Offer]":
-        """Those of all servers that can be reached."""
-        ...
-
-    async def find(self, agent: Agent, tool: str, within_s: float) -> Offer:
-        """The one that a name means; ToolNotFound or ToolAmbiguous. A server that says nothing in that time counts as
-        one that may have the tool."""
-        ...
-
-    def server(self, agent: Agent, offer: Offer) -> McpServer: ...
-
-    async def call(self, agent: Agent, offer: Offer, given: Fields, progressed: Progressed | None = None) -> ToolResult:
-        """`data` holds the `output`, or the `code` of what went wrong. To cancel it is to break it off."""
         ...
 
 

@@ -1,9 +1,13 @@
 """What was said before a run in its conversation."""
 
+from msgspec.structs import replace
+
 from parley.core.dialogue import Round, rounds
 from parley.core.runs import Run
 from parley.engine.ports import Listing, Store
 from parley.engine.streams import read_all
+
+MORE_PAGES = 3
 
 
 async def earlier_rounds(store: Store, run: Run, most: int) -> list[Round]:
@@ -13,6 +17,13 @@ async def earlier_rounds(store: Store, run: Run, most: int) -> list[Round]:
     """
     listing = Listing(principal=run.principal, agent=run.agent, conversation=run.conversation, limit=most + 1)
     listed, _ = await store.list_runs(listing)
+    for _ in range(MORE_PAGES):
+        # Runs that only called a tool were no talk, and must not hide what was.
+        if len(listed) < listing.limit or sum(one.turns > 0 for one in listed) > most:
+            break
+        last = listed[-1]
+        listing = replace(listing, after=(last.status_at, last.id), limit=listing.limit + len(listed))
+        listed += (await store.list_runs(listing))[0]
     before = [one for one in listed if one.settled and one.id != run.id and one.created_at <= run.created_at]
     found: list[Round] = []
     for one in sorted(before, key=lambda one: one.created_at, reverse=True):
