@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from parley.client import Client, Json, message
 from parley.core.access import LOCAL
 from parley.core.runs import State
