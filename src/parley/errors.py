@@ -412,6 +412,12 @@ class ModelInterrupted(ModelError):
     code = "model_interrupted"
 
 
+class TooManyRounds(AgentError):
+    """A model wants tools called again and again, and comes to no answer."""
+
+    code = "too_many_rounds"
+
+
 class CommandFailed(AgentError):
     """The program ended with an exit code other than 0, or could not be started."""
 
