@@ -38,6 +38,8 @@ from parley.faces.edge.runtimes import RuntimeCalls
 from parley.faces.edge.taskruns import TaskRunCalls
 from parley.faces.http import Endpoint, answer
 from parley.faces.identity import Identified
+from parley.faces.mcp.face import Mcp
+from parley.faces.mcp.words import HEADERS as MCP_HEADERS
 from parley.faces.metrics import MetricsFace
 from parley.faces.runtime.deliveries import Deliveries as DeliveriesFace
 from parley.faces.runtime.face import Runtime
@@ -74,7 +76,7 @@ _DAY_MS = 24 * 3600 * 1000
 TRACE_HEADERS = ["X-Request-ID", "traceparent", "tracestate"]
 CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
-    *TRACE_HEADERS,
+    *MCP_HEADERS, *TRACE_HEADERS,
 ]  # fmt: skip
 GRPC_STOP_S = 2.0
 SWITCH_INTERVAL_S = 0.0005
@@ -201,7 +203,7 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
     return CORSMiddleware(
         app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "DELETE"],
         allow_headers=CORS_HEADERS,
-        expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "WWW-Authenticate", *TRACE_HEADERS],
+        expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "WWW-Authenticate", "Mcp-Session-Id", *TRACE_HEADERS],
     )  # fmt: skip
 
 
@@ -237,6 +239,7 @@ async def open_faces(
                         *_plain_routes(exchange, discovery),
                         *MetricsFace(metrics, exchange).routes(),
                         *admin.routes(),
+                        *Mcp(exchange, __version__, settings.max_body_bytes).routes(),
                         *edge,
                     ]
                     faces = Addresses(
