@@ -10,10 +10,9 @@ from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
 
 from parley.core.runs import State
 from parley.engine.ports import Listing
-from parley.ids import RunId
 from parley.testing.servers import Server
-from parley.testing.waiting import until
 from tests.faces.mcp.conftest import AGENTS, connected, echo, writer
+from tests.faces.mcp.wire import run_in
 
 
 def told(result: CallToolResult) -> dict[str, Any]:
@@ -90,22 +89,22 @@ async def test_failures_are_results_that_say_why_and_no_more(client: Client) -> 
     assert (told(picky)["state"], texts(picky)) == ("rejected", ["Not today."])
 
 
-@pytest.mark.parametrize(
-    "arguments", [{}, {"message": 1}, {"message": ""}, {"message": "a", "mesage": "b"}, {"message": "a", "task": "no"}]
-)
-async def test_wrong_arguments_are_told_to_the_model(server: Server, arguments: dict[str, Any]) -> None:
-    async with connected(server.url) as client:
+async def test_wrong_arguments_are_told_to_the_model(server: Server, client: Client) -> None:
+    wrong: list[dict[str, Any]] = [
+        {}, {"message": 1}, {"message": ""}, {"message": "a", "mesage": "b"}, {"message": "a", "task": "no"},
+    ]  # fmt: skip
+    for arguments in wrong:
         result = await client.call_tool("echo", arguments)
-        assert result.is_error
+        assert result.is_error, arguments
         assert texts(result)[0]
     assert (await server.exchange.store.list_runs(Listing()))[1] == 0
 
 
-@pytest.mark.parametrize("name", ["nobody", "special", "x" * 5000])
-async def test_an_unknown_tool_is_an_error_of_the_protocol(client: Client, name: str) -> None:
-    with pytest.raises(MCPError) as refused:
-        await client.call_tool(name, {"message": "a"})
-    assert refused.value.code == -32602
+async def test_an_unknown_tool_is_an_error_of_the_protocol(client: Client) -> None:
+    for name in ("nobody", "special", "x" * 5000):
+        with pytest.raises(MCPError) as refused:
+            await client.call_tool(name, {"message": "a"})
+        assert refused.value.code == -32602
 
 
 async def test_files_come_whole_when_they_are_small_and_as_resources_when_not(client: Client) -> None:
@@ -125,20 +124,12 @@ async def test_files_come_whole_when_they_are_small_and_as_resources_when_not(cl
     assert words.model_dump()["text"] == "x" * 100_000
 
 
-async def _begun(server: Server, state: State) -> RunId:
-    async def some() -> bool:
-        return bool((await server.exchange.store.list_runs(Listing(state=state)))[0])
-
-    await until(some)
-    return (await server.exchange.store.list_runs(Listing(state=state)))[0][0].id
-
-
 async def test_a_cancel_of_the_client_cancels_the_run(server: Server, client: Client) -> None:
     calling = asyncio.ensure_future(client.call_tool("sleeper", {"message": "good night"}))
-    run = await _begun(server, State.WORKING)
+    run = await run_in(server, State.WORKING)
     calling.cancel()
     await asyncio.gather(calling, return_exceptions=True)
-    assert await _begun(server, State.CANCELED) == run
+    assert (await run_in(server, State.CANCELED)).id == run.id
 
 
 async def test_agents_that_come_while_serving_are_told_of(server: Server) -> None:
