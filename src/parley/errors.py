@@ -67,6 +67,12 @@ class ConversationNotFound(NotFound):
     code = "conversation_not_found"
 
 
+class ExportNotFound(NotFound):
+    """An export that is not there, or no longer: it expired, or its conversation was deleted."""
+
+    code = "export_not_found"
+
+
 class DocumentNotFound(NotFound):
     """The conversation has no plan, or no deliverable."""
 
@@ -93,6 +99,18 @@ class Forbidden(ParleyError):
     """Who asks is known, and may not do this."""
 
     code = "permission_denied"
+
+
+class LinkRefused(Forbidden):
+    """A link that this server has not signed, or not like this."""
+
+    code = "link_refused"
+
+
+class LinkExpired(Forbidden):
+    """The link was good once."""
+
+    code = "link_expired"
 
 
 class RuntimeRevoked(Unauthenticated):
@@ -139,6 +157,12 @@ class IssuerUnavailable(ParleyError):
 
 class Conflict(ParleyError):
     code = "conflict"
+
+
+class ConversationBusy(Conflict):
+    """A task of the conversation was told to stop and has not stopped yet; try again."""
+
+    code = "conversation_busy"
 
 
 class NameTaken(Conflict):
@@ -264,8 +288,44 @@ class ToolRequestInvalid(Invalid):
     code = "tool_request_invalid"
 
 
+class ToolNotFound(NotFound):
+    """The agent may use no tool of this name, or there is none."""
+
+    code = "tool_not_found"
+
+
+class ToolAmbiguous(Invalid):
+    """Several servers have a tool of this name; `details['tools']` says how each can be named."""
+
+    code = "tool_ambiguous"
+
+
 class UnknownMethod(Invalid):
     code = "unknown_method"
+
+
+class UnknownMode(Invalid):
+    """Contract 002 has no such mode."""
+
+    code = "unknown_mode"
+
+
+class UnknownAction(Invalid):
+    """The mode has no such action, or it is not offered here."""
+
+    code = "unknown_action"
+
+
+class ParamInvalid(Invalid):
+    """A parameter of an action is missing or is not what it must be; `details['field']` says which."""
+
+    code = "param_invalid"
+
+
+class NotCapable(Forbidden):
+    """The agent lists what it can do, and this is not among it."""
+
+    code = "not_capable"
 
 
 class VersionNotSupported(Invalid):
@@ -310,6 +370,12 @@ class StoreUnavailable(ParleyError):
     """The store refused the write (closed, full, read-only); nothing of it was kept."""
 
     code = "store_unavailable"
+
+
+class ExportFailed(ParleyError):
+    """A conversation could not be made into a file of this format."""
+
+    code = "export_failed"
 
 
 class ConfigurationError(ParleyError):

@@ -56,12 +56,17 @@ def again(parts: Parts, message: str | None) -> Parts:
 
 
 def is_context(part: Part) -> bool:
+    return bool(context_of(part))
+
+
+def context_of(part: Part) -> str:
+    """What a part shows that nobody said; empty when somebody did."""
     if part.metadata is UNSET:
-        return False
+        return ""
     try:
-        return CONTEXT in msgspec.json.decode(part.metadata)
-    except (msgspec.MsgspecError, TypeError):
-        return False
+        return str(msgspec.json.decode(part.metadata).get(CONTEXT, ""))
+    except (msgspec.MsgspecError, AttributeError):
+        return ""
 
 
 def _context(what: str, text: str) -> Part:

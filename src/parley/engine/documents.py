@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
-from parley.clock import Clock, now_ms
+from parley.clock import Clock, iso, now_ms
 from parley.core.access import Principal
 from parley.core.artifacts import Artifact, Part, Parts, text_of
 from parley.core.commands import Start
@@ -155,7 +155,7 @@ class Documents:
             return before
         current = await self._version(asking, kind, None)
         assert current.version is not None
-        about: dict[str, object] = {"editedFromVersionId": current.version.id, "editedAt": self._clock()}
+        about: dict[str, object] = {"editedFromVersionId": current.version.id, "editedAt": iso(self._clock())}
         if notes is not None:
             about["editNotes"] = notes
         return await self._write(asking, kind, content, current.version.format, "manual_edit", about)

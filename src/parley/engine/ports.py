@@ -1,6 +1,7 @@
 """What the engine needs from the outside, as protocols. An adapter is one module that implements one of them."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ from parley.core.artifacts import Parts
 from parley.core.canonical import Fields
 from parley.core.documents import Change, Conversation, Document, Kind, Operation, Version
 from parley.core.events import GENESIS, Event
+from parley.core.mcp import McpServer, Offer, Progressed
 from parley.core.policy import ReasonCode
 from parley.core.runs import Run, State
 from parley.core.tools import Manifest, Pack
@@ -87,6 +89,10 @@ class Listing(Struct, frozen=True):
     after: tuple[int, str] | None = None
     """Go on after the run with this `status_at` and id."""
     limit: int = 50
+    oldest: bool = False
+    """In the order in which they were begun, not latest status first; `after` then names a `created_at`."""
+    counted: bool = True
+    """Whether it is asked how many there are; 0 is answered where it is not."""
 
 
 Done = Callable[[ParleyError | None], None]
@@ -127,7 +133,7 @@ class Store(Readable, Protocol):
         ...
 
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
-        """A page of runs, latest status first, and how many there are on all pages."""
+        """A page of runs, and how many there are on all pages. Those that were erased are not among them."""
         ...
 
     async def close(self) -> None: ...
@@ -143,6 +149,11 @@ class Archive(Protocol):
     async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
         """Forget the events up to and including `floor`, and the run's lasting keys that led to them; the chain stays
         verifiable from there."""
+        ...
+
+    async def erase(self, run: RunId) -> None:
+        """Forget all of a run that has ended but its place in the world: nothing of what was in it can be read again,
+        and it belongs to nobody. Its chain ends where it ended."""
         ...
 
     async def forget_keys(self, before: int) -> int:
@@ -277,7 +288,28 @@ class Blobs(Protocol):
         """Keep it durably; its sha256 in hex."""
         ...
 
+    async def put_file(self, path: Path) -> str:
+        """The same for a file of any size, which is never held in memory."""
+        ...
+
     async def get(self, sha256: str) -> bytes: ...
+
+    def stream(self, sha256: str) -> AsyncGenerator[bytes, None]:
+        """Piece by piece. The last piece is given only when all of them together are what was put: a damaged blob
+        breaks off."""
+        ...
+
+
+class PassingBlobs(Blobs, Protocol):
+    """Bytes that are kept for a while only, apart from those that logs refer to."""
+
+    async def delete(self, sha256: str) -> None:
+        """Forget it; it need not be there."""
+        ...
+
+    async def forget(self, before: int) -> int:
+        """Forget what was put before a time (ms); how many."""
+        ...
 
 
 class Record(Struct, frozen=True):
@@ -411,6 +443,25 @@ class ToolPack(Protocol):
         ...
 
 
+class Toolbox(Protocol):
+    """The tools that agents may use, and their servers."""
+
+    async def offers(self, agent: Agent) -> "list[Offer]":
+        """Those of all servers that can be reached."""
+        ...
+
+    async def find(self, agent: Agent, tool: str, within_s: float) -> Offer:
+        """The one that a name means; ToolNotFound or ToolAmbiguous. A server that says nothing in that time counts as
+        one that may have the tool."""
+        ...
+
+    def server(self, agent: Agent, offer: Offer) -> McpServer: ...
+
+    async def call(self, agent: Agent, offer: Offer, given: Fields, progressed: Progressed | None = None) -> ToolResult:
+        """`data` holds the `output`, or the `code` of what went wrong. To cancel it is to break it off."""
+        ...
+
+
 class Driver(Protocol):
     """How an agent does its work. `run` yields what happens during one turn."""
 
@@ -426,6 +477,19 @@ class Forsaken(Protocol):
 
     async def forsake(self, run: Run) -> None:
         """The run, of which something was noted, was canceled or has failed. Best effort, within a few seconds."""
+        ...
+
+
+@runtime_checkable
+class Leaving(Protocol):
+    """A driver whose work leaves something on this machine that nobody needs once the run has ended."""
+
+    async def left(self) -> list[RunId]:
+        """The runs of which something is there."""
+        ...
+
+    async def clear(self, run: Run) -> None:
+        """The run, of which something was noted, has ended, and what it made is in the log."""
         ...
 
 

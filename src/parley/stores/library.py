@@ -89,7 +89,9 @@ _DOCUMENTS = f"""
 SELECT {_DOCUMENT_COLUMNS} FROM documents d WHERE d.principal = $1 AND d.conversation IS NOT NULL
 ORDER BY d.updated_at DESC, d.id DESC LIMIT $2"""
 _OPERATION_COLUMNS = "id, principal, conversation, agent, mode, action, code, message, started_at, completed_at"
-NOTE = f"INSERT INTO operations ({_OPERATION_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+NOTE = f"""
+INSERT INTO operations ({_OPERATION_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT DO NOTHING"""
 _OPERATION = f"SELECT {_OPERATION_COLUMNS} FROM operations WHERE id = $1"
 _FORGET = f"""
 DELETE FROM operations WHERE id IN (

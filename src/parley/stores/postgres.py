@@ -10,11 +10,12 @@ from collections.abc import Sequence
 import msgspec
 
 from parley.core.events import Event, restored
-from parley.core.runs import Run, State
+from parley.core.runs import Run, State, erased
 from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
 from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.library import NOTE, DatabaseLibrary, statements
+from parley.stores.listings import paging
 from parley.stores.nonces import PostgresNonces
 from parley.stores.pool import MAX_CONNECTIONS, RIVALRY, Connection, Pool, Row
 from parley.stores.schema import Phase, migrate_postgres
@@ -80,7 +81,7 @@ RETURNING scope"""
 _FORGET_KEYS = f"DELETE FROM keys WHERE at < $1 AND substr(scope, 1, 4) <> '{LASTING}' RETURNING 1"
 
 _LISTED = (
-    "($1::text IS NULL OR principal = $1) AND ($2::text IS NULL OR agent = $2) "
+    "(principal = $1 OR $1::text IS NULL AND principal <> '') AND ($2::text IS NULL OR agent = $2) "
     "AND ($3::text IS NULL OR conversation = $3) AND ($4::text IS NULL OR state = $4) "
     "AND ($5::bigint IS NULL OR status_at >= $5)"
 )
@@ -154,13 +155,14 @@ class PostgresStore:
         return [_decode_run(row[0]) for row in rows]
 
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
+        place, order = paging(listing)
         rows = await self._pool.fetch(
-            f"SELECT body FROM runs WHERE {_LISTED} AND ($6::bigint IS NULL OR (status_at, run_id) < ($6, $7)) "
-            "ORDER BY status_at DESC, run_id DESC LIMIT $8",
+            f"SELECT body FROM runs WHERE {_LISTED} AND ($6::bigint IS NULL OR {place} ($6, $7)) {order} LIMIT $8",
             *_filters(listing), *(listing.after or (None, None)), listing.limit,
         )  # fmt: skip
-        total = await self._pool.fetch(f"SELECT count(*) FROM runs WHERE {_LISTED}", *_filters(listing))
-        return [_decode_run(row[0]) for row in rows], total[0][0]
+        count = f"SELECT count(*) FROM runs WHERE {_LISTED}"
+        total = await self._one(count, *_filters(listing)) if listing.counted else None
+        return [_decode_run(row[0]) for row in rows], total[0] if total else 0
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
         rows = await self._pool.fetch(
@@ -188,6 +190,18 @@ class PostgresStore:
             "released AS (DELETE FROM keys WHERE scope = $4 AND version <= $2) "
             "UPDATE runs SET floor = last.seq, floor_hash = last.hash, snapshot = $3 FROM last WHERE run_id = $1",
             run, floor, snapshot, LASTING + run,
+        )  # fmt: skip
+
+    async def erase(self, run: RunId) -> None:
+        head = await self.head(run)
+        if head is None or not head.run.ended:
+            return
+        await self._one(
+            "WITH gone AS (DELETE FROM events WHERE run_id = $1), "
+            "released AS (DELETE FROM keys WHERE scope = $3) "
+            "UPDATE runs SET floor = version, floor_hash = hash, snapshot = NULL, principal = '', conversation = '', "
+            "body = $2 WHERE run_id = $1",
+            run, _encode_run(erased(head.run)), LASTING + run,
         )  # fmt: skip
 
     async def _note(self, rows: Sequence[Row]) -> None:

@@ -19,11 +19,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from parley.core.events import Event, restored
-from parley.core.runs import Run, State
+from parley.core.runs import Run, State, erased
 from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
 from parley.errors import ConfigurationError, KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.library import NOTE, DatabaseLibrary, sqlite_text, statements
+from parley.stores.listings import filters, paging
 from parley.stores.nonces import FORGET_BATCH, Claim, claiming, forget_some, write_claims
 from parley.stores.schema import migrate_sqlite
 from parley.telemetry import tell
@@ -114,11 +115,12 @@ class SqliteReader:
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         where, values = filters(listing)
         page, after = where, list[object]()
+        place, order = paging(listing)
         if listing.after is not None:
-            page, after = f"{where} AND (status_at, run_id) < (?, ?)", list[object](listing.after)
-        order = "ORDER BY status_at DESC, run_id DESC LIMIT ?"
-        rows = await self._all(f"SELECT body FROM runs WHERE {page} {order}", *values, *after, listing.limit)
-        total = await self._one(f"SELECT count(*) FROM runs WHERE {where}", *values)
+            page, after = f"{where} AND {place} (?, ?)", list[object](listing.after)
+        rows = await self._all(f"SELECT body FROM runs WHERE {page} {order} LIMIT ?", *values, *after, listing.limit)
+        count = f"SELECT count(*) FROM runs WHERE {where}"
+        total = await self._one(count, *values) if listing.counted else None
         return [_decode_run(row[0]) for row in rows], total[0] if total else 0
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
@@ -210,6 +212,9 @@ class SqliteStore(SqliteReader):
     async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
         await self._call(lambda connection: _trim(connection, run, floor, snapshot))
 
+    async def erase(self, run: RunId) -> None:
+        await self._call(lambda connection: _erase(connection, run))
+
     async def close(self) -> None:
         """Everything that was handed in is committed first."""
         if self._closed:
@@ -256,19 +261,6 @@ class SqliteStore(SqliteReader):
             with _transaction(self._writing):
                 settled = [(done, _write_singly(self._writing, append, self._arrivals)) for append, done in appends]
                 return [*settled, *write_claims(self._writing, claims)]
-
-
-def filters(listing: Listing) -> tuple[str, list[object]]:
-    """The conditions of a listing and their values."""
-    asked: list[tuple[str, object]] = [
-        ("principal = ?", listing.principal),
-        ("agent = ?", listing.agent),
-        ("conversation = ?", listing.conversation),
-        ("state = ?", listing.state and listing.state.value),
-        ("status_at >= ?", listing.since),
-    ]
-    given = [(sql, value) for sql, value in asked if value is not None]
-    return " AND ".join(["1", *(sql for sql, _ in given)]), [value for _, value in given]
 
 
 class _transaction:  # noqa: N801 - reads as a statement
@@ -375,6 +367,20 @@ def _trim(connection: sqlite3.Connection, run: RunId, floor: int, snapshot: byte
             )
             connection.execute("DELETE FROM events WHERE run_id = ? AND seq <= ?", (run, floor))
             connection.execute("DELETE FROM keys WHERE scope = ? AND version <= ?", (LASTING + run, floor))
+
+
+def _erase(connection: sqlite3.Connection, run: RunId) -> None:
+    with _transaction(connection):
+        row = connection.execute("SELECT body FROM runs WHERE run_id = ? AND ended = 1", (run,)).fetchone()
+        if row is None:
+            return
+        connection.execute(
+            "UPDATE runs SET floor = version, floor_hash = hash, snapshot = NULL, principal = '', conversation = '', "
+            "body = ? WHERE run_id = ?",
+            (_encode_run(erased(_decode_run(row[0]))), run),
+        )
+        connection.execute("DELETE FROM events WHERE run_id = ?", (run,))
+        connection.execute("DELETE FROM keys WHERE scope = ?", (LASTING + run,))
 
 
 def _answer(settled: list[Settled]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 from msgspec import UNSET, Struct
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from parley.core.access import demand
@@ -14,7 +13,7 @@ from parley.engine.exchange import Exchange
 from parley.engine.roster import AGENTS
 from parley.errors import MediaTypeNotSupported, MethodNotAllowed, ParleyError, UnknownMethod
 from parley.faces import sse
-from parley.faces.http import MAX_BODY, Endpoint, Headers, answer, check_text, header, is_json, read_body
+from parley.faces.http import MAX_BODY, Headers, answer, check_text, header, is_json, read_body
 from parley.faces.identity import demanded
 from parley.faces.mcp import envelope
 from parley.faces.mcp.calls import Call, Calls, Mark
@@ -45,7 +44,6 @@ from parley.faces.patience import Patience
 from parley.faces.rpc import Id, InvalidRequest, Request, id_of, parse
 from parley.telemetry import span, tell
 
-PATH = "/mcp"
 INSTRUCTIONS = (
     "Each tool is an agent: say what you want in `message`. When a result's state is input-required, call the same "
     "tool again with its taskId as `task` and the answer as `message`. To go on with what was said before, give its "
@@ -85,13 +83,15 @@ class Mcp:
         self._calls = Calls(exchange)
         self._resources = Resources(exchange)
 
-    def routes(self) -> list[Route]:
-        methods = {"POST": self.post, "GET": self.get, "DELETE": self.delete}
-        return [
-            Route(path, Endpoint(handler), methods=[method])
-            for path in (PATH, f"{PATH}/")
-            for method, handler in methods.items()
-        ]
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match scope["method"]:
+            case "POST":
+                await self.post(scope, receive, send)
+            case "GET":
+                await self.get(scope, receive, send)
+            case _:
+                # The end of a session, of which nothing was kept.
+                await answer(send, 204, b"")
 
     async def post(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = _Asked(scope, receive, send, envelope.is_modern(scope))
@@ -117,10 +117,6 @@ class Mcp:
             return await answer(send, 405, failure(None, error, modern=True)[1], [(b"allow", b"POST")])
         except ParleyError as error:
             return await answer(send, *failure(None, error, modern=True))
-
-    async def delete(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The end of a session, of which nothing was kept."""
-        await answer(send, 204, b"")
 
     async def _posted(self, asked: _Asked) -> None:
         body = await read_body(asked.receive, self._max_body)
