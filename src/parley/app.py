@@ -40,6 +40,7 @@ from parley.faces.edge.runtimes import RuntimeCalls
 from parley.faces.edge.taskruns import TaskRunCalls
 from parley.faces.http import Endpoint, answer
 from parley.faces.identity import Identified
+from parley.faces.mcp.assembly import MCP_HEADERS, mcp_routes
 from parley.faces.metrics import MetricsFace
 from parley.faces.modes.face import refuse as refuse_task
 from parley.faces.modes.words import PREFIX as MODES
@@ -78,7 +79,7 @@ _DAY_MS = 24 * 3600 * 1000
 TRACE_HEADERS = ["X-Request-ID", "traceparent", "tracestate"]
 CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
-    "Prefer", *TRACE_HEADERS,
+    "Prefer", *MCP_HEADERS, *TRACE_HEADERS,
 ]  # fmt: skip
 GRPC_STOP_S = 2.0
 SWITCH_INTERVAL_S = 0.0005
@@ -209,9 +210,9 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
         return app
     return CORSMiddleware(
         app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "DELETE"],
-        allow_headers=CORS_HEADERS,
-        expose_headers=[
-            "A2A-Version", "A2A-Extensions", "ETag", "Location", "Retry-After", "WWW-Authenticate", *TRACE_HEADERS,
+        allow_headers=CORS_HEADERS, expose_headers=[
+            "A2A-Version", "A2A-Extensions", "ETag", "Location", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate",
+            *TRACE_HEADERS,
         ],
     )  # fmt: skip
 
@@ -250,6 +251,7 @@ async def open_faces(
                         *_plain_routes(exchange, discovery),
                         *MetricsFace(metrics, exchange).routes(),
                         *admin.routes(),
+                        *mcp_routes(exchange, __version__, settings.max_body_bytes),
                         *edge,
                     ]
                     faces = Addresses(
