@@ -11,6 +11,7 @@ from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
+from parley.assembly.nodes import open_nodes
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.engine.deliveries import Deliveries
@@ -74,7 +75,7 @@ _DAY_MS = 24 * 3600 * 1000
 TRACE_HEADERS = ["X-Request-ID", "traceparent", "tracestate"]
 CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
-    *TRACE_HEADERS,
+    "X-Workspace-ID", *TRACE_HEADERS,
 ]  # fmt: skip
 GRPC_STOP_S = 2.0
 SWITCH_INTERVAL_S = 0.0005
@@ -151,13 +152,11 @@ def open_secrets(settings: Settings) -> Secrets:
 
 
 def signing_keys(settings: Settings, records: Records, base_url: str | None = None) -> SigningKeys:
-    return SigningKeys(
-        records,
-        open_secrets(settings),
-        jku=base_url and f"{base_url}/.well-known/jwks.json",
-        rotate_days=settings.signing_rotate_days or None,
-        keep_days=settings.signing_keep_days,
-    )
+    """Those for cards and webhooks, and beside them those for pair tokens."""
+    secrets, rotate, keep = open_secrets(settings), settings.signing_rotate_days or None, settings.signing_keep_days
+    pairs = SigningKeys(records, secrets, algorithm="EdDSA", rotate_days=rotate, keep_days=keep)
+    jku = base_url and f"{base_url}/.well-known/jwks.json"
+    return SigningKeys(records, secrets, beside=pairs, jku=jku, rotate_days=rotate, keep_days=keep)
 
 
 def gate(settings: Settings, records: Records) -> Gate:
@@ -199,7 +198,7 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
     if not origins:
         return app
     return CORSMiddleware(
-        app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "DELETE"],
+        app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
         allow_headers=CORS_HEADERS,
         expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "WWW-Authenticate", *TRACE_HEADERS],
     )  # fmt: skip
@@ -227,6 +226,7 @@ async def open_faces(
             async with (
                 open_tools(exchange, settings, records) as tools,
                 open_edge(exchange, settings, records, base_url) as edge,
+                open_nodes(exchange, settings, signing, base_url, Guard(_allowed(settings))) as nodes,
                 _grpc(settings, grpc_port, base_url, operations, entrance, cards),
             ):
                 runs = Runs(exchange, Frames(exchange, records), default)
@@ -238,6 +238,7 @@ async def open_faces(
                         *MetricsFace(metrics, exchange).routes(),
                         *admin.routes(),
                         *edge,
+                        *nodes,
                     ]
                     faces = Addresses(
                         exchange, JsonRpc(operations, settings.max_body_bytes),
