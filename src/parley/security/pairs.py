@@ -6,11 +6,11 @@ two is moved or removed, and whoever asks us (`/registry/introspect`) learns of 
 
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from joserfc import jwt
-from joserfc.errors import JoseError
+from joserfc.errors import InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
 from msgspec import Struct
 
@@ -25,6 +25,7 @@ TYPE = "pair+jwt"
 LIFE_S = 300
 LEEWAY_S = 5
 KEEP_KEYS_S = 30.0
+LOOK_AGAIN_S = 0.5
 
 _REGISTRY = Registry(ALGORITHMS)
 
@@ -49,7 +50,7 @@ class Pairs:
         self._issuer = issuer
         self._clock = clock
         self._known: KeySet | None = None
-        self._known_until = 0.0
+        self._looked_at = 0.0
 
     async def issue(self, caller: Node, target: Node) -> tuple[str, int]:
         """The token, and when it expires (seconds)."""
@@ -60,22 +61,27 @@ class Pairs:
         return await self._keys.sign_whole(msgspec.json.encode(claims), {"typ": TYPE}), claims.exp
 
     async def claims_of(self, token: str) -> PairClaims:
-        now = self._clock()
-        if self._known is None or now >= self._known_until:
-            await self._look(now)
+        """Of a token that any replica issued, under whatever address: the keys are ours."""
         try:
-            return check_pair(token, cast(KeySet, self._known), self._issuer, now=now)
-        except Unauthenticated:
-            # Another replica may have begun to use a new key.
-            await self._look(now)
-            return check_pair(token, cast(KeySet, self._known), self._issuer, now=now)
+            return check_pair(token, await self._known_keys(KEEP_KEYS_S), None, now=self._clock())
+        except InvalidKeyIdError:
+            # A new key may be in use since a moment ago.
+            keys = await self._known_keys(LOOK_AGAIN_S)
+        try:
+            return check_pair(token, keys, None, now=self._clock())
+        except InvalidKeyIdError:
+            raise Unauthenticated("The pair token is not valid.") from None
 
-    async def _look(self, now: float) -> None:
-        self._known = KeySet.import_key_set(await self._keys.jwks())
-        self._known_until = now + KEEP_KEYS_S
+    async def _known_keys(self, at_most_s: float) -> KeySet:
+        """Not older than so many seconds."""
+        now = self._clock()
+        if self._known is None or now - self._looked_at >= at_most_s:
+            self._known = KeySet.import_key_set(await self._keys.jwks())
+            self._looked_at = now
+        return self._known
 
 
-def check_pair(token: str, keys: KeySet, issuer: str, audience: str | None = None, *, now: float) -> PairClaims:
+def check_pair(token: str, keys: KeySet, issuer: str | None, audience: str | None = None, *, now: float) -> PairClaims:
     """What a pair token claims, if all of it holds; Unauthenticated otherwise, and InvalidKeyIdError when its key is
     not among those known."""
     if len(token) > MAX_TOKEN:
@@ -83,6 +89,8 @@ def check_pair(token: str, keys: KeySet, issuer: str, audience: str | None = Non
     try:
         decoded = jwt.decode(token, keys, registry=_REGISTRY)
         claims = msgspec.convert(decoded.claims, PairClaims)
+    except InvalidKeyIdError:
+        raise
     except (JoseError, msgspec.ValidationError, ValueError, TypeError, KeyError, AttributeError):
         raise Unauthenticated("The pair token is not valid.") from None
     _check_claims(decoded.header, claims, issuer, audience, now)
@@ -90,9 +98,9 @@ def check_pair(token: str, keys: KeySet, issuer: str, audience: str | None = Non
 
 
 def _check_claims(
-    header: dict[str, Any], claims: PairClaims, issuer: str, audience: str | None, now: float
+    header: dict[str, Any], claims: PairClaims, issuer: str | None, audience: str | None, now: float
 ) -> None:  # fmt: skip
-    if header.get("typ") != TYPE or claims.iss != issuer:
+    if header.get("typ") != TYPE or "kid" not in header or issuer not in (None, claims.iss):
         raise Unauthenticated("The pair token is not one of this issuer.")
     if audience is not None and claims.aud != audience:
         raise Unauthenticated("The pair token is for another target.")
