@@ -11,7 +11,9 @@ from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
+from parley.assembly.modes import open_modes
 from parley.assembly.nodes import open_nodes
+from parley.assembly.tools import open_toolcalls
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.engine.deliveries import Deliveries
@@ -40,6 +42,8 @@ from parley.faces.edge.taskruns import TaskRunCalls
 from parley.faces.http import Endpoint, answer
 from parley.faces.identity import Identified
 from parley.faces.metrics import MetricsFace
+from parley.faces.modes.face import refuse as refuse_task
+from parley.faces.modes.words import PREFIX as MODES
 from parley.faces.runtime.deliveries import Deliveries as DeliveriesFace
 from parley.faces.runtime.face import Runtime
 from parley.faces.runtime.operations import routes as runtime_routes
@@ -57,7 +61,7 @@ from parley.security.secrets import Secrets
 from parley.security.signatures import DEVELOPMENT_KEYS, Signatures
 from parley.security.signing import SigningKeys
 from parley.security.tokens import Tokens
-from parley.settings import Settings, postgres_url
+from parley.settings import Settings, blobs_location, postgres_url
 from parley.stores.blobs import open_blobs
 from parley.stores.cluster import PostgresCluster
 from parley.stores.memory import MemoryStore
@@ -75,7 +79,7 @@ _DAY_MS = 24 * 3600 * 1000
 TRACE_HEADERS = ["X-Request-ID", "traceparent", "tracestate"]
 CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
-    "X-Workspace-ID", *TRACE_HEADERS,
+    "Prefer", "X-Workspace-ID", *TRACE_HEADERS,
 ]  # fmt: skip
 GRPC_STOP_S = 2.0
 SWITCH_INTERVAL_S = 0.0005
@@ -96,7 +100,7 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
     store, cluster, signals = await _open_store(settings)
     exchange = Exchange(
         store,
-        open_blobs(settings.blobs or ("memory:" if settings.store == "memory" else str(settings.data_dir / "blobs"))),
+        open_blobs(blobs_location(settings)),
         cluster,
         signals,
         max_payload=settings.max_payload_bytes,
@@ -107,13 +111,18 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
     )
     for driver in drivers:
         exchange.add(driver)
-    OUTSIDE.open_guarded = lambda: GuardedTransport(Guard(_allowed(settings)))
-    served = exchange.execution.drivers
-    async with tending(served), following_organisations(served):
+    OUTSIDE.open_guarded = lambda: GuardedTransport(Guard(allowed(settings)))
+    served, guard = exchange.execution.drivers, Guard(allowed(settings))
+    async with (
+        tending(served), following_organisations(served), open_records(settings) as records,
+        open_toolcalls(exchange, settings, records, guard, _keep_ms(settings)) as toolcalls,
+    ):  # fmt: skip
         await exchange.start()
         try:
             yield exchange
         finally:
+            await exchange.execution.close()
+            await toolcalls.close()
             await exchange.close()
 
 
@@ -166,7 +175,7 @@ def gate(settings: Settings, records: Records) -> Gate:
         if settings.oidc_audience is None:
             raise ConfigurationError("The setting oidc_issuer needs oidc_audience.", field="oidc_audience")
         tokens = Tokens(
-            settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url, allow=_allowed(settings)
+            settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url, allow=allowed(settings)
         )  # fmt: skip
     if settings.auth == "none":
         tell("auth.none", warning="Everybody who can reach this server may use it.")
@@ -184,7 +193,7 @@ def signatures(settings: Settings, store: LogStore) -> Signatures:
     return Signatures(keys, store, max_ttl_s=settings.runtime_max_ttl_s)
 
 
-def _allowed(settings: Settings) -> list[str]:
+def allowed(settings: Settings) -> list[str]:
     """With `auth = "local"` everything here is this machine's own, so its addresses are no secret from anybody."""
     return [*settings.allow_hosts, *(LOOPBACK if settings.auth == "local" else ())]
 
@@ -194,13 +203,13 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
     origins = frozenset(settings.cors_origins)
     if settings.auth == "local" and "*" in origins:
         raise ConfigurationError("With auth = local any page could ask: name the cors_origins.", field="cors_origins")
-    app = Identified(app, gate, origins, signed, settings.max_body_bytes)
+    app = Identified(app, gate, origins, signed, settings.max_body_bytes, {MODES: refuse_task})
     if not origins:
         return app
     return CORSMiddleware(
         app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
         allow_headers=CORS_HEADERS,
-        expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "WWW-Authenticate", *TRACE_HEADERS],
+        expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "Retry-After", "WWW-Authenticate", *TRACE_HEADERS],
     )  # fmt: skip
 
 
@@ -226,13 +235,15 @@ async def open_faces(
             async with (
                 open_tools(exchange, settings, records) as tools,
                 open_edge(exchange, settings, records, base_url) as edge,
-                open_nodes(exchange, settings, signing, base_url, Guard(_allowed(settings))) as nodes,
+                open_modes(exchange, settings, open_secrets(settings), base_url, __version__) as modes,
+                open_nodes(exchange, settings, signing, base_url, Guard(allowed(settings))) as nodes,
                 _grpc(settings, grpc_port, base_url, operations, entrance, cards),
             ):
                 runs = Runs(exchange, Frames(exchange, records), default)
                 table = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
                 with counting(exchange) as metrics:
                     routes = [
+                        *modes,
                         Mount(RUNTIME, Runtime(signed, table, settings.max_body_bytes)),
                         *_plain_routes(exchange, discovery),
                         *MetricsFace(metrics, exchange).routes(),
@@ -272,7 +283,7 @@ async def open_push(
     exchange: Exchange, settings: Settings, records: Records, signing: SigningKeys, base_url: str
 ) -> AsyncGenerator[Push, None]:
     """Tells receivers of updates while it is open, when this replica leads."""
-    outbound = Outbound(Guard(_allowed(settings)))
+    outbound = Outbound(Guard(allowed(settings)))
     push = Push(
         Hooks(records, open_secrets(settings)), exchange.store, Webhooks(exchange, outbound, signing.sign, base_url),
         lambda: exchange.membership.leads, outbound.guard.check_url,
@@ -314,7 +325,7 @@ async def open_edge(
 @asynccontextmanager
 async def open_tools(exchange: Exchange, settings: Settings, records: Records) -> AsyncGenerator[Tools, None]:
     """The tool packs of this server; what is under way when it closes is waited for."""
-    outbound = Outbound(Guard(_allowed(settings)))
+    outbound = Outbound(Guard(allowed(settings)))
     coding = Coding(GitHub(outbound, github_token(settings), settings.github_api))
     tools = Tools(exchange, records, [coding], keep_ms=_keep_ms(settings))
 

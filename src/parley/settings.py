@@ -60,6 +60,7 @@ class Settings(BaseSettings):
     github_api: str = Field("https://api.github.com", description="The GitHub whose tools are offered (`coding.v1`).")
     github_token: SecretStr | None = Field(None, description="The token that is shown to it.")
     github_token_file: Path | None = Field(None, description="A file with that token, read again for each call.")
+    mcp: list[dict[str, Any]] = Field([], description="MCP servers whose tools any agent may name.")
     data_dir: Path = Field(Path(".parley"), description="Where the database, the blobs and the keys live.")
     store: Literal["sqlite", "postgres", "memory"] = Field(
         "sqlite", description="Where logs are kept; memory forgets at exit."
@@ -68,6 +69,7 @@ class Settings(BaseSettings):
     lease_s: float = Field(10.0, gt=0, description="How long a silent replica is believed to be alive.")
     keep_days: float | None = Field(None, gt=0, description="Forget the events of runs that ended so long ago.")
     blobs: str | None = Field(None, description="Where large bytes are kept: a directory or a URL (s3://…).")
+    export_ttl_s: int = Field(3600, gt=0, description="How long the link to an exported conversation is good.")
     default_agent: str | None = Field(None, description="The agent behind `/`; the first one if unset.")
     agents: list[str] = Field(
         [],
@@ -132,6 +134,10 @@ def load(**given: Any) -> Settings:
         raise ConfigurationError(f"Setting {name}: {first['msg']}", field=name) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{FILE}: {error}") from None
+
+
+def blobs_location(settings: Settings) -> str:
+    return settings.blobs or ("memory:" if settings.store == "memory" else str(settings.data_dir / "blobs"))
 
 
 def postgres_url(settings: Settings) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from parley.core.access import can_communicate
-from parley.core.nodes import MAX_SPEND, Beat, Change, Node, Status, check_id, check_words, folded, judged, steps
+from parley.core.nodes import MAX_SPEND, Beat, Node, NodeChange, Status, check_id, check_words, folded, judged, steps
 from parley.errors import Invalid, StoreUnavailable
 
 TREE = {"r1": None, "r2": None, "a": "r1", "b": "r1", "c": "r2", "aa": "a", "ab": "a", "aaa": "aa"}
@@ -146,7 +146,8 @@ def test_words_that_do_not_fit_are_refused(words: dict[str, str]) -> None:
 def test_changes_are_judged_one_after_another() -> None:
     one = Node("a", "a", version=1)
     changes = [
-        Change(one, 0), Change(one, 0), Change(replace(one, version=2), 1),
-        Change(replace(one, version=3), 2, guards=(("b", 1),)), Change(replace(one, version=3), 2, guards=(("a", 2),)),
+        NodeChange(one, 0), NodeChange(one, 0), NodeChange(replace(one, version=2), 1),
+        NodeChange(replace(one, version=3), 2, guards=(("b", 1),)),
+        NodeChange(replace(one, version=3), 2, guards=(("a", 2),)),
     ]  # fmt: skip
     assert judged(changes, {}) == [True, False, True, False, True]

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 import pytest
 from msgspec.structs import replace
 
-from parley.core.nodes import Beat, Change, Node, Status
+from parley.core.nodes import Beat, Node, NodeChange, Status
 from parley.engine.bells import Bells
 from parley.engine.changes import Changes
 from parley.engine.liveness import GAP_MS, SLACK_MS, Liveness
 from parley.engine.nodefeed import NodeFeed
+from parley.engine.nodeports import EventQuery, NodeQuery
 from parley.engine.nodes import Nodes
-from parley.engine.ports import EventQuery, NodeQuery
 from parley.errors import StoreUnavailable
 from parley.stores.nodes import MemoryNodes
 from parley.stores.urls import MemoryUrls
@@ -34,7 +34,7 @@ class Shaky(MemoryNodes):
             raise StoreUnavailable("Away.")
         await super().beat(beats)
 
-    async def apply(self, changes: Sequence[Change]) -> list[bool]:
+    async def apply(self, changes: Sequence[NodeChange]) -> list[bool]:
         self.commits += 1
         return await super().apply(changes)
 
@@ -80,7 +80,7 @@ class World:
     async def born(self, at: int | None = None) -> Node:
         beat = Beat(self.now if at is None else at)
         node = Node(NODE, "n", status=Status.ONLINE, url="http://x", version=1, beat=beat)
-        await self.store.apply([Change(node, 0)])
+        await self.store.apply([NodeChange(node, 0)])
         return node
 
     async def beat(self, name: str, **said: object) -> None:
@@ -205,7 +205,7 @@ async def test_of_a_thousand_that_come_back_at_once_all_are_online_after_a_few_c
     nodes = [
         Node(f"00000000-0000-4000-8000-{number:012}", "n", status=Status.OFFLINE, version=1) for number in range(1000)
     ]
-    await world.store.apply([Change(node, 0) for node in nodes])
+    await world.store.apply([NodeChange(node, 0) for node in nodes])
     world.store.commits = 0
     await asyncio.gather(*(world.replicas["a"].nodes.heartbeat(node, Beat(world.now)) for node in nodes))
     assert {node.status for node in await world.store.find(NodeQuery())} == {Status.ONLINE}

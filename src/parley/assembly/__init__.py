@@ -1,1 +1,1 @@
-"""Faces with everything they need, put together: what `parley.app` opens and closes."""
+"""Parts of the server that are put together apart from `app`, which knows them all."""

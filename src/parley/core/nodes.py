@@ -209,7 +209,7 @@ class NodeEvent(Struct, frozen=True):
     seq: int = 0
 
 
-class Change(Struct, frozen=True):
+class NodeChange(Struct, frozen=True):
     """One atomic step of one node: from version `expected` (0: there is none yet) to `node.version`."""
 
     node: Node
@@ -221,7 +221,7 @@ class Change(Struct, frozen=True):
     """Nodes that must still have these versions: what was decided depends on them."""
 
 
-def judged(changes: list[Change], versions: dict[str, int]) -> list[bool]:
+def judged(changes: list[NodeChange], versions: dict[str, int]) -> list[bool]:
     """Which of some changes, one after another, still fit the versions that are stored."""
     verdicts: list[bool] = []
     for change in changes:

@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from parley.core.nodes import Change
-from parley.engine.ports import NodeStore
+from parley.core.nodes import NodeChange
+from parley.engine.nodeports import NodeStore
 from parley.errors import ParleyError, StoreUnavailable
 from parley.telemetry import tell
 
 MAX_BATCH = 500
 
-Waiting = tuple[Change, "asyncio.Future[bool]"]
+Waiting = tuple[NodeChange, "asyncio.Future[bool]"]
 
 
 class Changes:
@@ -20,11 +20,11 @@ class Changes:
         self._waiting: list[Waiting] = []
         self._writer: asyncio.Task[None] | None = None
 
-    async def apply(self, change: Change) -> bool:
+    async def apply(self, change: NodeChange) -> bool:
         """Whether it was kept; False when somebody else was first. Durable when it returns."""
         return (await self.apply_all([change]))[0]
 
-    async def apply_all(self, changes: Sequence[Change]) -> list[bool]:
+    async def apply_all(self, changes: Sequence[NodeChange]) -> list[bool]:
         loop = asyncio.get_running_loop()
         waiting: list[Waiting] = [(change, loop.create_future()) for change in changes]
         self._waiting += waiting

@@ -7,9 +7,9 @@ written down, after the store or this process was away for a while, every node h
 from collections.abc import Callable, Sequence
 
 from parley.clock import Clock
-from parley.core.nodes import BECAME, Beat, Change, Node, NodeEvent, Status, changed
+from parley.core.nodes import BECAME, Beat, Node, NodeChange, NodeEvent, Status, changed
 from parley.engine.changes import Changes
-from parley.engine.ports import NodeStore
+from parley.engine.nodeports import NodeStore
 from parley.errors import ParleyError
 from parley.telemetry import tell
 
@@ -87,6 +87,6 @@ class Liveness:
         self._others, self._last = others, now
 
 
-def _gone_silent(node: Node, now: int) -> Change:
+def _gone_silent(node: Node, now: int) -> NodeChange:
     event = NodeEvent(BECAME[Status.OFFLINE], node.id, now)
-    return Change(changed(node, now, status=Status.OFFLINE), node.version, (event,))
+    return NodeChange(changed(node, now, status=Status.OFFLINE), node.version, (event,))

@@ -12,10 +12,10 @@ from parley.core.nodes import (
     REACHABLE,
     Activity,
     Beat,
-    Change,
     Happened,
     NewNode,
     Node,
+    NodeChange,
     NodeEvent,
     NodeToken,
     Patch,
@@ -30,7 +30,7 @@ from parley.engine.changes import Changes
 from parley.engine.hierarchy import PAGE, Hierarchy
 from parley.engine.liveness import Liveness
 from parley.engine.nodefeed import NodeFeed
-from parley.engine.ports import EventQuery, NodeQuery, NodeStore, UrlCache
+from parley.engine.nodeports import EventQuery, NodeQuery, NodeStore, UrlCache
 from parley.errors import (
     AccessDenied,
     Conflict,
@@ -48,7 +48,7 @@ MAX_TRIES = 8
 
 _json = msgspec.json.Encoder().encode
 
-Step = Callable[[Node], Awaitable[Change | None]]
+Step = Callable[[Node], Awaitable[NodeChange | None]]
 """What is to become of a node as it is now; None for nothing."""
 
 
@@ -96,7 +96,7 @@ class Nodes:
         )  # fmt: skip
         event = self._event(Happened.PROVISIONING, node, name=node.name, parent_id=node.parent_id)
         guards = () if parent is None else ((parent.id, parent.version),)
-        if not await self._changes.apply(Change(node, 0, (event,), guards=guards)):
+        if not await self._changes.apply(NodeChange(node, 0, (event,), guards=guards)):
             raise VersionConflict("The parent has changed in the meantime; try again.")
         return node
 
@@ -124,7 +124,7 @@ class Nodes:
         if isinstance(patch.status, Status) and patch.status not in _SETTABLE:
             raise Invalid(f"status can be set to {', '.join(sorted(_SETTABLE))}", field="status")
 
-        async def step(node: Node) -> Change | None:
+        async def step(node: Node) -> NodeChange | None:
             return await self._patched(node, given)
 
         return await self._change(id_, step)
@@ -132,7 +132,7 @@ class Nodes:
     async def move(self, id_: str, parent_id: str | None) -> Node:
         return await self.patch(id_, Patch(parent_id=parent_id))
 
-    async def _patched(self, node: Node, given: dict[str, object]) -> Change | None:
+    async def _patched(self, node: Node, given: dict[str, object]) -> NodeChange | None:
         fields = {name: value for name, value in given.items() if getattr(node, name) != value}
         if not fields:
             return None
@@ -148,7 +148,7 @@ class Nodes:
             events.append(self._event(Happened.UPDATED, node, **shown))
         if isinstance(status := fields.get("status"), Status):
             events.append(self._event(BECAME[status], node))
-        return Change(changed(node, self._clock(), **fields), node.version, tuple(events), guards=guards)
+        return NodeChange(changed(node, self._clock(), **fields), node.version, tuple(events), guards=guards)
 
     async def remove(self, id_: str, *, forwarded_to: str | None = None, cascade: bool = False) -> Sequence[Node]:
         """It, and with `cascade` everything below it; its tokens are void, and so are the pairs it was part of."""
@@ -166,13 +166,13 @@ class Nodes:
     def _removing(self, forwarded_to: str | None) -> Step:
         to = forwarded_to and check_id(forwarded_to)
 
-        async def step(node: Node) -> Change | None:
+        async def step(node: Node) -> NodeChange | None:
             now = self._clock()
             gone = changed(
                 node, now, status=Status.REMOVED, removed_at=now, forwarded_to=to, tokens=(), admission=b"",
                 generation=node.generation + 1,
             )  # fmt: skip
-            return Change(gone, node.version, (self._event(Happened.REMOVED, node, forwarded_to=to),))
+            return NodeChange(gone, node.version, (self._event(Happened.REMOVED, node, forwarded_to=to),))
 
         return step
 
@@ -191,10 +191,10 @@ class Nodes:
             check_words(name=name)
             now = self._clock()
             born = Node(check_id(id_), name, version=1, created_at=now, updated_at=now)
-            await self._changes.apply(Change(born, 0, (self._event(Happened.PROVISIONING, born, name=name),)))
+            await self._changes.apply(NodeChange(born, 0, (self._event(Happened.PROVISIONING, born, name=name),)))
         issued = False
 
-        async def step(node: Node) -> Change | None:
+        async def step(node: Node) -> NodeChange | None:
             nonlocal issued
             issued = token is not None and not node.tokens
             now = self._clock()
@@ -204,15 +204,15 @@ class Nodes:
                 node, now, status=Status.ONLINE, url=url, tokens=tokens, admission=b"", beat=beat
             )  # fmt: skip
             event = self._event(Happened.ONLINE, node, name=node.name, url=here.external_url)
-            return Change(here, node.version, (event,), card)
+            return NodeChange(here, node.version, (event,), card)
 
         node = await self._change(id_, step)
         await self.urls.put(node, changed=True)
         return node, issued
 
     async def add_token(self, id_: str, token: NodeToken) -> Node:
-        async def step(node: Node) -> Change | None:
-            return Change(changed(node, self._clock(), tokens=(*node.tokens, token)), node.version)
+        async def step(node: Node) -> NodeChange | None:
+            return NodeChange(changed(node, self._clock(), tokens=(*node.tokens, token)), node.version)
 
         return await self._change(id_, step)
 
@@ -220,13 +220,13 @@ class Nodes:
         """All of them, or the one that begins so; how many there were. Pair tokens of before do not count any more."""
         gone = 0
 
-        async def step(node: Node) -> Change | None:
+        async def step(node: Node) -> NodeChange | None:
             nonlocal gone
             kept = tuple(one for one in node.tokens if prefix is not None and one.prefix != prefix)
             gone = len(node.tokens) - len(kept)
             if not gone:
                 return None
-            return Change(
+            return NodeChange(
                 changed(node, self._clock(), tokens=kept, generation=node.generation + 1), node.version
             )  # fmt: skip
 
@@ -247,21 +247,21 @@ class Nodes:
         return node
 
     def _beating(self, before: Beat, beat: Beat) -> Step:
-        async def step(node: Node) -> Change | None:
+        async def step(node: Node) -> NodeChange | None:
             passed = steps(node.status, beat)
             events = [self._event(BECAME[status], node, **_why(status, beat)) for status in passed]
             if before.current_task != beat.current_task:
                 told = {"current_task": beat.current_task, "active_tasks": beat.active_tasks}
                 events.append(self._event(Happened.TASK, node, **told))
             status = passed[-1] if passed else node.status
-            return Change(changed(node, self._clock(), status=status, beat=beat), node.version, tuple(events))
+            return NodeChange(changed(node, self._clock(), status=status, beat=beat), node.version, tuple(events))
 
         return step
 
     async def update_card(self, id_: str, card: bytes) -> Node:
-        async def step(node: Node) -> Change | None:
+        async def step(node: Node) -> NodeChange | None:
             event = self._event(Happened.CARD, node, agent_card=msgspec.Raw(card))
-            return Change(changed(node, self._clock()), node.version, (event,), card)
+            return NodeChange(changed(node, self._clock()), node.version, (event,), card)
 
         return await self._change(id_, step)
 
@@ -313,8 +313,8 @@ class Nodes:
     async def tell(self, event: NodeEvent) -> None:
         """Store an event of a node that changes nothing of it."""
 
-        async def step(node: Node) -> Change | None:
-            return Change(node, node.version, (event,))
+        async def step(node: Node) -> NodeChange | None:
+            return NodeChange(node, node.version, (event,))
 
         await self._change(event.node, step)
 

@@ -12,8 +12,8 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from parley.core.nodes import Beat, Change, Node, NodeEvent, NodeToken, Status
-from parley.engine.ports import EventQuery, NodeQuery, NodeStore
+from parley.core.nodes import Beat, Node, NodeChange, NodeEvent, NodeToken, Status
+from parley.engine.nodeports import EventQuery, NodeQuery, NodeStore
 
 AT = 1_700_000_000_000
 
@@ -33,7 +33,7 @@ def _id(number: int) -> str:
 
 
 async def _kept(nodes: NodeStore, *these: Node, card: bytes = b"{}") -> None:
-    assert all(await nodes.apply([Change(one, 0, (event(one),), card) for one in these]))
+    assert all(await nodes.apply([NodeChange(one, 0, (event(one),), card) for one in these]))
 
 
 async def _ids(nodes: NodeStore, query: NodeQuery) -> list[str]:
@@ -52,25 +52,25 @@ class NodesContract:
     async def test_a_change_leaves_the_card_unless_it_says_so(self, nodes: NodeStore) -> None:
         one = node(1)
         await _kept(nodes, one, card=b"first")
-        await nodes.apply([Change(replace(one, version=2), 1)])
+        await nodes.apply([NodeChange(replace(one, version=2), 1)])
         assert (await nodes.get([one.id], cards=True))[0].card == b"first"
-        await nodes.apply([Change(replace(one, version=3), 2, card=b"second")])
+        await nodes.apply([NodeChange(replace(one, version=3), 2, card=b"second")])
         assert (await nodes.get([one.id], cards=True))[0].card == b"second"
 
     async def test_only_what_fits_is_kept_and_the_others_do_not_hinder_it(self, nodes: NodeStore) -> None:
         one, two = node(1), node(2)
         await _kept(nodes, one, two)
         before = len(await nodes.events(EventQuery()))
-        late = Change(replace(one, name="late", version=9), 7, (event(one),))
-        good = Change(replace(two, name="good", version=2), 1, (event(two),))
-        assert await nodes.apply([late, good, Change(node(1), 0)]) == [False, True, False]
+        late = NodeChange(replace(one, name="late", version=9), 7, (event(one),))
+        good = NodeChange(replace(two, name="good", version=2), 1, (event(two),))
+        assert await nodes.apply([late, good, NodeChange(node(1), 0)]) == [False, True, False]
         assert {kept.name for kept in await nodes.get([one.id, two.id])} == {"Node 1", "good"}
         assert len(await nodes.events(EventQuery())) == before + 1
 
     async def test_of_rivals_exactly_one_wins(self, nodes: NodeStore) -> None:
         one = node(1)
         await _kept(nodes, one)
-        rivals = [Change(replace(one, name=str(number), version=2), 1) for number in range(8)]
+        rivals = [NodeChange(replace(one, name=str(number), version=2), 1) for number in range(8)]
         verdicts = await asyncio.gather(*(nodes.apply([rival]) for rival in rivals))
         assert sum(verdict for (verdict,) in verdicts) == 1
 
@@ -78,8 +78,8 @@ class NodesContract:
         one, two = node(1), node(2)
         await _kept(nodes, one, two)
         moves = [
-            Change(replace(one, parent_id=two.id, version=2), 1, guards=((two.id, 1),)),
-            Change(replace(two, parent_id=one.id, version=2), 1, guards=((one.id, 1),)),
+            NodeChange(replace(one, parent_id=two.id, version=2), 1, guards=((two.id, 1),)),
+            NodeChange(replace(two, parent_id=one.id, version=2), 1, guards=((one.id, 1),)),
         ]
         assert sum(verdict for (verdict,) in await asyncio.gather(*(nodes.apply([move]) for move in moves))) == 1
 
@@ -108,7 +108,7 @@ class NodesContract:
         await _kept(nodes, one)
         await nodes.beat({one.id: Beat(AT + 5, active_tasks=3)})
         await nodes.beat({one.id: Beat(AT + 1, active_tasks=1)})
-        await nodes.apply([Change(replace(one, version=2), 1)])
+        await nodes.apply([NodeChange(replace(one, version=2), 1)])
         assert (await nodes.get([one.id]))[0].beat == Beat(AT + 5, active_tasks=3)
 
     async def test_the_silent_are_those_that_could_be_called(self, nodes: NodeStore) -> None:
@@ -124,7 +124,7 @@ class NodesContract:
         one, two = node(1), node(2)
         await _kept(nodes, one, two)
         more = (event(one, "ACTIVITY_LOGGED", kind="error"), event(one, "ACTIVITY_LOGGED", kind="agent_log"))
-        await nodes.apply([Change(one, 1, more)])
+        await nodes.apply([NodeChange(one, 1, more)])
         found = await nodes.events(EventQuery())
         assert [after.seq > before.seq for before, after in pairwise(found)] == [True] * 3
         assert await nodes.events(EventQuery(after=found[1].seq)) == found[2:]
@@ -148,14 +148,14 @@ class NodesContract:
 
     async def _written(self, nodes: NodeStore, one: Node) -> None:
         for _ in range(20):
-            await nodes.apply([Change(one, 1, (event(one),))])
+            await nodes.apply([NodeChange(one, 1, (event(one),))])
 
     async def test_old_events_are_forgotten_and_their_numbers_not_given_again(self, nodes: NodeStore) -> None:
         one = node(1)
-        await nodes.apply([Change(one, 0, (event(one, at=AT), event(one, at=AT + 10)))])
+        await nodes.apply([NodeChange(one, 0, (event(one, at=AT), event(one, at=AT + 10)))])
         last = (await nodes.events(EventQuery()))[-1].seq
         assert await nodes.forget(AT + 5) == 1
         assert await nodes.forget(AT + 50) == 1
-        await nodes.apply([Change(one, 1, (event(one),))])
+        await nodes.apply([NodeChange(one, 1, (event(one),))])
         (newest,) = await nodes.events(EventQuery())
         assert newest.seq > last

@@ -5,8 +5,8 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from parley.core.nodes import REACHABLE, Beat, Change, Node, NodeEvent, judged
-from parley.engine.ports import EventQuery, NodeQuery
+from parley.core.nodes import REACHABLE, Beat, Node, NodeChange, NodeEvent, judged
+from parley.engine.nodeports import EventQuery, NodeQuery
 from parley.stores.nodes.rows import NONE, words_of
 
 
@@ -24,14 +24,14 @@ class MemoryNodes:
         found = sorted((node for node in self._nodes.values() if _matches(node, query)), key=lambda node: node.id)
         return [self._shown(node, query.cards) for node in found[: query.limit]]
 
-    async def apply(self, changes: Sequence[Change]) -> list[bool]:
+    async def apply(self, changes: Sequence[NodeChange]) -> list[bool]:
         verdicts = judged(list(changes), {node.id: node.version for node in self._nodes.values()})
         for change, fits in zip(changes, verdicts, strict=True):
             if fits:
                 self._keep(change)
         return verdicts
 
-    def _keep(self, change: Change) -> None:
+    def _keep(self, change: NodeChange) -> None:
         before = self._nodes.get(change.node.id)
         card = change.card if change.card is not None else before.card if before else b""
         self._nodes[change.node.id] = replace(change.node, card=card)

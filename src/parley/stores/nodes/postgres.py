@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from parley.core.nodes import Beat, Change, Node, NodeEvent, judged
-from parley.engine.ports import EventQuery, NodeQuery
+from parley.core.nodes import Beat, Node, NodeChange, NodeEvent, judged
+from parley.engine.nodeports import EventQuery, NodeQuery
 from parley.errors import StoreUnavailable
 from parley.stores.nodes.rows import beat_row, event_row, node_row, restored
 from parley.stores.pool import TROUBLE, Connection, Pool
@@ -57,7 +57,7 @@ class PostgresNodes:
         rows = await self._pool.fetch(f"SELECT {_columns(query.cards)} {_FOUND}{near} ORDER BY id LIMIT $5", *values)
         return [restored(*row) for row in rows]
 
-    async def apply(self, changes: Sequence[Change]) -> list[bool]:
+    async def apply(self, changes: Sequence[NodeChange]) -> list[bool]:
         try:
             async with self._pool.acquire() as connection, connection.transaction():
                 return await _apply(connection, list(changes))
@@ -95,7 +95,7 @@ def _columns(cards: bool) -> str:
     return "nodes.body, node_beats.body, card" if cards else "nodes.body, node_beats.body"
 
 
-async def _apply(connection: Connection, changes: list[Change]) -> list[bool]:
+async def _apply(connection: Connection, changes: list[NodeChange]) -> list[bool]:
     await connection.execute(_TURN)
     wanted = {change.node.id for change in changes} | {id_ for change in changes for id_, _ in change.guards}
     rows = await connection.fetch("SELECT id, version FROM nodes WHERE id = ANY($1)", sorted(wanted))
@@ -106,7 +106,7 @@ async def _apply(connection: Connection, changes: list[Change]) -> list[bool]:
     return verdicts
 
 
-async def _write(connection: Connection, changes: list[Change]) -> None:
+async def _write(connection: Connection, changes: list[NodeChange]) -> None:
     await connection.executemany(_PUT, [node_row(change) for change in changes])
     if cards := [(change.card, change.node.id) for change in changes if change.card is not None]:
         await connection.executemany("UPDATE nodes SET card = $1 WHERE id = $2", cards)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from parley.core.nodes import Beat, Change, Node, NodeEvent
+from parley.core.nodes import Beat, Node, NodeChange, NodeEvent
 
 Row = tuple[Any, ...]
 
@@ -19,7 +19,7 @@ def words_of(node: Node) -> str:
     return f"{node.name}\n{node.role}".casefold()
 
 
-def node_row(change: Change) -> Row:
+def node_row(change: NodeChange) -> Row:
     node = change.node
     body = _encode(replace(node, beat=NONE, card=b""))
     return node.id, node.parent_id, node.status.value, node.version, words_of(node), body

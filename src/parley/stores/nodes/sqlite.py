@@ -4,8 +4,8 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from parley.core.nodes import Beat, Change, Node, NodeEvent, judged
-from parley.engine.ports import EventQuery, NodeQuery
+from parley.core.nodes import Beat, Node, NodeChange, NodeEvent, judged
+from parley.engine.nodeports import EventQuery, NodeQuery
 from parley.stores.nodes.rows import beat_row, event_row, node_row, restored
 from parley.stores.threads import SqliteThread
 
@@ -41,7 +41,7 @@ class SqliteNodes:
         sql = f"SELECT {_columns(query.cards)} {_FROM} WHERE {where} ORDER BY id LIMIT ?"
         return await self._read(sql, *values, query.limit)
 
-    async def apply(self, changes: Sequence[Change]) -> list[bool]:
+    async def apply(self, changes: Sequence[NodeChange]) -> list[bool]:
         return await self._writing.call(lambda connection: _apply(connection, list(changes)))
 
     async def beat(self, beats: Mapping[str, Beat]) -> None:
@@ -83,7 +83,7 @@ def _columns(cards: bool) -> str:
     return "nodes.body, node_beats.body, card" if cards else "nodes.body, node_beats.body"
 
 
-def _apply(connection: sqlite3.Connection, changes: list[Change]) -> list[bool]:
+def _apply(connection: sqlite3.Connection, changes: list[NodeChange]) -> list[bool]:
     with connection:
         connection.execute("BEGIN IMMEDIATE")
         wanted = {change.node.id for change in changes} | {id_ for change in changes for id_, _ in change.guards}
@@ -94,7 +94,7 @@ def _apply(connection: sqlite3.Connection, changes: list[Change]) -> list[bool]:
     return verdicts
 
 
-def _write(connection: sqlite3.Connection, changes: list[Change]) -> None:
+def _write(connection: sqlite3.Connection, changes: list[NodeChange]) -> None:
     connection.executemany(_PUT, [node_row(change) for change in changes])
     cards = [(change.card, change.node.id) for change in changes if change.card is not None]
     connection.executemany("UPDATE nodes SET card = ? WHERE id = ?", cards)
