@@ -1,1 +1,1 @@
-"""Parts of the whole that are put together by themselves; `app` puts them in their places."""
+"""Parts of the server that are put together apart from `app`, which knows them all."""

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from parley.core.agents import Rescue
 from parley.core.conversations import Message
+from parley.core.documents import Assignment
 from parley.core.events import (
     ArtifactAdded,
     AuthRequired,
@@ -58,7 +59,7 @@ class Begin(Struct, frozen=True):
 class Start(Struct, frozen=True):
     """A new run. `begin` when the accepting process will work on it at once; `reject` when it never will.
 
-    Only an `open` run can do without a message.
+    Only an `open` run can do without a message, or one that records what is `done` already.
     """
 
     agent: str
@@ -70,6 +71,8 @@ class Start(Struct, frozen=True):
     reject: Rejected | None = None
     open: bool = False
     trace: Trace | None = None
+    assignment: Assignment | None = None
+    done: Completed | None = None
 
 
 class Fork(Struct, frozen=True):
@@ -201,9 +204,13 @@ def decide(run: Run | None, command: Command) -> list[Payload]:
 
 
 def _start(command: Start) -> list[Payload]:
-    events: list[Payload] = [
-        Submitted(command.agent, command.conversation, command.principal, command.parent, open=command.open)
-    ]
+    submitted = Submitted(
+        command.agent, command.conversation, command.principal, command.parent, open=command.open,
+        assignment=command.assignment,
+    )  # fmt: skip
+    events: list[Payload] = [submitted]
+    if command.done is not None:
+        return [*events, command.done]
     if command.message is not None:
         events.append(InputReceived(command.message, command.trace))
     elif not command.open:

@@ -1,12 +1,13 @@
 """What people and protocols see of a run: its status, what was said, what was made. A fold of its events."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from parley.core.artifacts import Artifact, Part, Parts, merged, text_part
+from parley.core import transcripts
+from parley.core.artifacts import Artifact, Part, Parts, combined, merged, text_part
 from parley.core.conversations import Message
 from parley.core.events import (
     ArtifactAdded,
@@ -84,9 +85,12 @@ class View:
     def artifacts(self) -> list[Artifact]:
         return [_finished(building) for building in self._artifacts.values()]
 
-    def snapshot(self) -> bytes:
-        """All that can be seen now, to be kept when the events are forgotten."""
-        return _encode_snapshot(_Snapshot(self.run, self._status, self._history, self.artifacts, self.reply))
+    def snapshot(self, talk: Sequence[transcripts.Said] = ()) -> bytes:
+        """All that can be seen now, to be kept when the events are forgotten; and what was said, message by message:
+        a history does not tell an answer from a sign of life."""
+        return _encode_snapshot(
+            _Snapshot(self.run, self._status, self._history, self.artifacts, self.reply, tuple(talk))
+        )
 
     @staticmethod
     def restored(snapshot: bytes) -> "View":
@@ -98,8 +102,8 @@ class View:
                 metadata=artifact.metadata,
             )  # fmt: skip
             view._add(first)
-        for said in kept.history:
-            view._note_blobs(said.parts)
+        for said in (*kept.history, kept.status.said):
+            view._note_blobs(said.parts if said else ())
         return view
 
     def feed(self, events: Iterable[Event]) -> None:
@@ -128,6 +132,8 @@ class View:
     def _set_status(self, said: Said | None) -> None:
         if self._status.said is not None:
             self._history.append(self._status.said)
+        if said is not None:
+            self._note_blobs(said.parts)
         self._status = Status(self.run.state, self.run.status_at, said)
 
     def _hear(self, message: Message) -> None:
@@ -150,7 +156,7 @@ class View:
         else:
             building.chunks.extend(event.parts)
             building.complete = event.last
-            building.metadata = _combined(building.metadata, event.metadata)
+            building.metadata = combined(building.metadata, event.metadata)
 
 
 class _Snapshot(Struct, frozen=True):
@@ -159,6 +165,12 @@ class _Snapshot(Struct, frozen=True):
     history: list[Said]
     artifacts: list[Artifact]
     reply: Said | None
+    talk: tuple[transcripts.Said, ...] = ()
+
+
+def talk_in(snapshot: bytes) -> tuple[transcripts.Said, ...]:
+    """The messages that were kept when the events were forgotten."""
+    return _decode_snapshot(snapshot).talk
 
 
 _encode_snapshot = msgspec.json.Encoder().encode
@@ -181,16 +193,6 @@ def _finished(building: _Building) -> Artifact:
         building.metadata,
         building.complete,
     )
-
-
-def _combined(before: Raw | UnsetType, more: Raw | UnsetType) -> Raw | UnsetType:
-    """Both, name by name; where both have one, the later."""
-    if before is UNSET or more is UNSET:
-        return before if more is UNSET else more
-    return Raw(msgspec.json.encode(_names(before) | _names(more)))
-
-
-_names = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def spoken(event: Event, payload: Payload) -> Said | None:

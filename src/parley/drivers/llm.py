@@ -3,11 +3,12 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
+import msgspec
 from msgspec.structs import replace
 
 from parley.core.agents import Agent
 from parley.core.artifacts import text_of, text_part
-from parley.core.conversations import Message
+from parley.core.conversations import Message, sampling_of
 from parley.core.dialogue import Round as Said
 from parley.core.events import Rejected
 from parley.core.functions import Returned
@@ -114,7 +115,7 @@ class LlmDriver:
         return f"Calling {', '.join(call.tool or call.function for call in one.calls)}."
 
     async def _asked(self, talk: "_Talk", tools: Toolset, answer: Answer) -> AsyncGenerator[Text, None]:
-        sampling = replace(self._sampling, functions=tools.functions)
+        sampling = replace(self._how(talk.turn), functions=tools.functions)
         answer.begin_round()
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -127,6 +128,14 @@ class LlmDriver:
                 if answer.text_of_round or attempt == ATTEMPTS:
                     raise
                 tell("model.asked_again", run=talk.turn.run_id, agent=self._agent.slug, **error.details)
+
+    def _how(self, turn: Turn) -> Sampling:
+        """As the agent is defined; but whoever asks for a document may choose otherwise for this once."""
+        asked = sampling_of(turn.message) if turn.assignment is not None else {}
+        vendor = (self._agent.model or "").partition(":")[0]
+        if "model" in asked:
+            asked["model"] = str(asked["model"]).removeprefix(f"{vendor}:")
+        return msgspec.convert({**msgspec.structs.asdict(self._sampling), **asked}, Sampling)
 
 
 class _Talk:

@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
 from parley.core.access import Principal, may_see
@@ -15,12 +15,13 @@ from parley.core.conversations import Message, conversation_for, hops_metadata
 from parley.core.events import Event, Origin, Rejected
 from parley.core.runs import WAITING, Run, State
 from parley.core.views import View, view_of
-from parley.engine.attachments import Attachments
+from parley.engine.attachments import SAID_BYTES, Attachments
 from parley.engine.bells import Bells
 from parley.engine.commands import MAX_PAYLOAD, Commands, Outcome
 from parley.engine.execution import GRACE_S, Execution
+from parley.engine.leavings import clear_left
 from parley.engine.membership import LEASE_S, Membership
-from parley.engine.ports import Blobs, Cluster, Distant, Driver, Forsaken, Key, LogStore, Signals
+from parley.engine.ports import Blobs, Cluster, Distant, Driver, Forsaken, Key, Leaving, LogStore, Signals
 from parley.engine.requests import Branch, Opening, Send, branch_key, send_key
 from parley.engine.retention import Retention
 from parley.engine.roster import Changed, Roster
@@ -63,7 +64,7 @@ class Exchange:
         self._signals = signals
         self.store = store
         self.streams = Streams(store)
-        self.attachments = Attachments(blobs)
+        self.attachments = Attachments(blobs, said_bytes=min(SAID_BYTES, max_payload // 16))
         self.commands = Commands(store, self._published, clock, max_payload, shared=shared)
         self.execution = Execution(self.commands, store, cluster, self.attachments, self._ask_child, grace_s)
         self.retention = Retention(store, keep_ms, clock)
@@ -118,6 +119,7 @@ class Exchange:
         await self._signals.listen(self._heard, self._of_interest)
         await self.membership.start()
         self._signals.wake(_NEWCOMER)
+        self._spawn(clear_left(self.agents, self.store))
 
     async def close(self) -> None:
         """Hand over what is unfinished, and leave."""
@@ -142,7 +144,16 @@ class Exchange:
                 return await self.give(run, send.message, key)
             message = await self.attachments.stored_message(send.message)
             start = Start(agent.slug, conversation, str(send.principal), message, trace=sent())
-            return await self._start(new_run_id(), start, key)
+            return await self._begun(new_run_id(), agent, start, key)
+
+    async def assign(self, start: Start, key: Key | None) -> Outcome:
+        """A new run that was made for something: its message is what we ask its agent."""
+        with span("runtime.ingest", agent=start.agent):
+            agent = self.agent(start.agent)
+            if start.message is not None:
+                check_content(agent, start.message.parts)
+                start = replace(start, message=await self.attachments.stored_message(start.message), trace=sent())
+            return await self._begun(new_run_id(), agent, start, key)
 
     async def fork(self, branch: Branch) -> Outcome:
         """A new run of the same owner in the same conversation; the other one is not touched."""
@@ -216,16 +227,18 @@ class Exchange:
     async def visible(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """The run, if it exists for this principal (and at this agent's address)."""
         run = await self.commands.state(RunId(run_id)) if is_id(run_id) else None
-        if run is None or not may_see(principal, run.principal) or agent not in (None, run.agent):
+        if run is None or run.gone or not may_see(principal, run.principal) or agent not in (None, run.agent):
             raise RunNotFound("Task not found.")
         return run
 
-    async def view(self, run_id: RunId, *, upto: int | None = None) -> View:
+    async def view(self, run_id: RunId, *, upto: int | None = None, told: bool = False) -> View:
+        """What can be seen of a run, up to an event; `told`: with what was said in place, however long it is."""
         head = await self.store.head(run_id)
-        if head is None:
+        if head is None or head.run.gone:
             raise RunNotFound("Task not found.")
         view = View.restored(head.snapshot) if head.snapshot else View()
         events = await read_all(self.store, run_id, head.floor)
+        events = await self.attachments.told(events) if told else events
         view.feed(event for event in events if upto is None or event.seq <= upto)
         return view
 
@@ -259,14 +272,11 @@ class Exchange:
                 view.feed(await follower.next())
         return view
 
-    async def _start(self, run_id: RunId, start: Start, key: Key | None) -> Outcome:
-        return await self._begun(run_id, self.agent(start.agent), start, key)
-
     async def _begun(self, run_id: RunId, agent: Agent, command: Start | Fork, key: Key | None) -> Outcome:
         how = await self.execution.admit(agent)
         if isinstance(how, Rejected):
-            return await self.commands.execute(run_id, msgspec.structs.replace(command, reject=how), key=key)
-        return await self._accept(run_id, msgspec.structs.replace(command, begin=how), key)
+            return await self.commands.execute(run_id, replace(command, reject=how), key=key)
+        return await self._accept(run_id, replace(command, begin=how), key)
 
     async def _entries(self, run: Run, at: int | None) -> list[Event]:
         """The log from its beginning up to an event, if all of it is still kept."""
@@ -307,14 +317,16 @@ class Exchange:
         question = f"{parent.id}/{parent.turns}/{number}/{slug}/{text}"
         child = RunId(str(uuid.uuid5(uuid.NAMESPACE_URL, question)))
         await self.commands.execute(parent.id, Adopt(parent.epoch, child, slug))
-        message = Message(f"{child}.0", (text_part(text),), hops_metadata(hops))
+        asked = Message(f"{child}.0", (text_part(text),), hops_metadata(hops))
+        message = await self.attachments.stored_message(asked)
         trace = sent() or parent.trace
         start = Start(slug, parent.conversation, parent.principal, message, parent.id, trace=trace)
         try:
-            outcome = await self._start(child, start, None)
+            outcome = await self._begun(child, self.agent(slug), start, None)
         except VersionConflict:
             outcome = Outcome(await self.commands.state(child), [], replayed=True)
-        return await self.settled(outcome)
+        view = await self.settled(outcome)
+        return await self.view(child, told=True) if view.run.beside else view
 
     def _published(self, run: Run, events: list[Event]) -> None:
         self.execution.logs.heard(run.id, events)
@@ -330,8 +342,8 @@ class Exchange:
             self.execution.given(run)
         if run.children and (run.cancel_requested or run.state is State.FAILED):
             self._spawn(self._cancel_children(run))
-        if run.notes and run.state in _FORSAKEN:
-            self._forsake(run)
+        if run.notes and run.ended:
+            self._see_to(run)
 
     def _heard(self, runs: list[tuple[RunId, int]], agents: list[str]) -> None:
         """What other replicas have done."""
@@ -364,11 +376,14 @@ class Exchange:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _forsake(self, run: Run) -> None:
+    def _see_to(self, run: Run) -> None:
+        """What its agent noted may go on elsewhere, or lie about here."""
         driver = self.agents.driver(run.agent)
-        if isinstance(driver, Forsaken):
-            with entered(run.trace):
+        with entered(run.trace):
+            if isinstance(driver, Forsaken) and run.state in _FORSAKEN:
                 self._spawn(driver.forsake(run))
+            if isinstance(driver, Leaving):
+                self._spawn(driver.clear(run))
 
     async def _cancel_children(self, run: Run) -> None:
         for child in run.children:

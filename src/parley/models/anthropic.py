@@ -95,7 +95,7 @@ class AnthropicModel:
 
     def _request(self, messages: Sequence[Speech], sampling: Sampling) -> dict[str, Any]:
         request: dict[str, Any] = {
-            "model": self.endpoint.model,
+            "model": sampling.model or self.endpoint.model,
             "messages": [{"role": _ROLES[one.role], "content": _content(one)} for one in messages],
             "max_tokens": sampling.max_tokens or MAX_TOKENS,
             "stream": True,

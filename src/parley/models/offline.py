@@ -13,6 +13,7 @@ from parley.core.canonical import Fields
 from parley.core.functions import Function, Wanted
 from parley.engine.ports import Answered, Delta, Finish, Sampling, Speech, Usage
 from parley.models.content import TEXTS, words
+from parley.models.drafts import drafted
 from parley.models.functions import input_of
 
 NAME = "offline"
@@ -31,7 +32,7 @@ class OfflineModel:
     async def stream(self, messages: Sequence[Speech], sampling: Sampling) -> AsyncGenerator[Answered, None]:
         read = [words(message.parts) for message in messages if message.parts]
         counted = sum(len(text.split()) for text in (*read, sampling.instructions or ""))
-        yield Usage(NAME, counted, 0)
+        yield Usage(sampling.model or NAME, counted, 0)
         if wanted := _wanted(messages, sampling):
             for one in wanted:
                 yield one
@@ -41,12 +42,15 @@ class OfflineModel:
         for place, word in enumerate(answer):
             yield Delta(f" {word}" if place else word)
             await asyncio.sleep(self.pause_s)
-        yield Usage(NAME, counted, len(answer))
+        yield Usage(sampling.model or NAME, counted, len(answer))
         yield Finish("length" if len(answer) == sampling.max_tokens else "stop")
 
 
 def _answer(read: list[str], messages: Sequence[Speech]) -> list[str]:
     """A token is a word here."""
+    asked = [one.parts for one in messages if one.parts]
+    if (document := drafted(asked[-1])) is not None:
+        return document.split(" ")
     before = f" Before that came {len(read) - 1} messages." if len(read) > 1 else ""
     results = [one.text for speech in _since(messages) for one in speech.results]
     said = f" The tools said: {' '.join(results)}" if results else ""

@@ -105,7 +105,7 @@ class OpenAiCompatible:
     def _request(self, messages: Sequence[Speech], sampling: Sampling) -> dict[str, Any]:
         system = [{"role": "system", "content": sampling.instructions}] if sampling.instructions else []
         request: dict[str, Any] = {
-            "model": self.endpoint.model,
+            "model": sampling.model or self.endpoint.model,
             "messages": [*system, *(wire for one in messages for wire in _messages(one))],
             "stream": True,
             "stream_options": {"include_usage": True},
