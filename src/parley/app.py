@@ -210,7 +210,9 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
     return CORSMiddleware(
         app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "DELETE"],
         allow_headers=CORS_HEADERS,
-        expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "Retry-After", "WWW-Authenticate", *TRACE_HEADERS],
+        expose_headers=[
+            "A2A-Version", "A2A-Extensions", "ETag", "Location", "Retry-After", "WWW-Authenticate", *TRACE_HEADERS,
+        ],
     )  # fmt: skip
 
 
