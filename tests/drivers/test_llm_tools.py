@@ -14,10 +14,11 @@ from parley.core.access import LOCAL
 from parley.core.runs import State
 from parley.definitions.reading import Reading, Sources
 from parley.engine.commands import Outcome
+from parley.testing.processes import ServerProcess
 from parley.testing.servers import serving
 from parley.testing.waiting import until
 from tests.drivers.test_llm import Chat, code, far, said, state, wire  # noqa: F401 - fixtures too
-from tests.models.vendors import HANG, Reply, Vendor, Wire, answer, calling
+from tests.models.vendors import HANG, OpenAi, Reply, Vendor, Wire, answer, calling
 
 SERVER = Path(__file__).parent.parent / "tools" / "mcp" / "hostile.py"
 AGENT = """
@@ -213,3 +214,30 @@ async def test_a_cancel_breaks_a_tool_off(tmp_path: Path) -> None:
         assert state(await asked) == "canceled"
         log = await chat.log({"id": run.id})
     assert len(events(log, "tool_call")) == 1
+
+
+@pytest.mark.slow
+async def test_kill_9_calls_no_tool_again_that_has_returned_and_leaves_no_server(
+    tmp_path: Path, far: Vendor  # noqa: F811
+) -> None:  # fmt: skip
+    wire = OpenAi  # noqa: F811
+    far.replies = [calling(wire, ("id-1", "echo", '{"n": 1}')), Reply((*wire.start(), HANG)), answer(wire, "It is 1.")]
+    house = House(tmp_path, wire.name, far.url)
+    definition, starts = tmp_path / "chat.yaml", tmp_path / "starts"
+    definition.write_text(definition.read_text().replace("env: {", f"env: {{STARTS: {starts}, "))
+    first = await ServerProcess.start([definition], tmp_path / "data")
+    async with Client(f"{first.url}/agents/chat") as client:
+        sent = {"message": message("go"), "configuration": {"returnImmediately": True}}
+        task = (await client.call("SendMessage", sent))["task"]
+        await until(lambda: len(far.asked) == 2)
+    await first.kill()
+    (pid,) = map(int, starts.read_text().split())
+    await until(lambda: not Path(f"/proc/{pid}").exists())
+    second = await ServerProcess.start([definition], tmp_path / "data")
+    async with Client(f"{second.url}/agents/chat") as client:
+        async for _ in client.tail(task["id"]):
+            pass
+        done = await client.get(task["id"])
+    assert await second.stop() == 0
+    assert (state(done), said(done)) == ("completed", "It is 1.")
+    assert house.called == ['echo {"n": 1}']

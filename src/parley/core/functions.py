@@ -1,6 +1,6 @@
 """Tools as a language model sees them: functions that it may want called, and what came of them."""
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from parley.core.canonical import Fields
 
@@ -10,7 +10,8 @@ class Function(Struct, frozen=True):
 
     name: str
     description: str
-    schema: Fields
+    schema: Raw
+    """JSON Schema of its input."""
 
 
 class Wanted(Struct, frozen=True):

@@ -62,7 +62,10 @@ class Toolset:
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        return tuple(Function(name, one.description, one.schema) for name, one in self._offers.items())
+        return tuple(
+            Function(name, one.description, msgspec.Raw(msgspec.json.encode(one.schema)))
+            for name, one in self._offers.items()
+        )
 
     def round(self, turn: int, number: int, text: str, wanted: Sequence[Wanted]) -> Round:
         calls = tuple(self._call(one) for one in wanted)

@@ -41,7 +41,7 @@ class Calls:
 
 def schema_of(function: Function) -> Fields:
     """Vendors want an object, and say so even where a server did not."""
-    return {"type": "object", **function.schema}
+    return {"type": "object", **cast(Fields, msgspec.json.decode(function.schema, type=dict))}
 
 
 def input_of(text: str) -> Fields | None:
