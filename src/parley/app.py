@@ -211,7 +211,7 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
     return CORSMiddleware(
         app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "DELETE"],
         allow_headers=CORS_HEADERS, expose_headers=[
-            "A2A-Version", "A2A-Extensions", "ETag", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate",
+            "A2A-Version", "A2A-Extensions", "ETag", "Location", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate",
             *TRACE_HEADERS,
         ],
     )  # fmt: skip

@@ -372,7 +372,7 @@ class StoreUnavailable(ParleyError):
     code = "store_unavailable"
 
 
-class ExportFailed(ParleyError):
+class ExportFailed(Invalid):
     """A conversation could not be made into a file of this format."""
 
     code = "export_failed"

@@ -97,7 +97,9 @@ class PdfRenderer:
                 run(command, check=True, capture_output=True, timeout=MOST_S)
             except (CalledProcessError, TimeoutExpired) as error:
                 tell("export.failed", format="pdf", size=written.stat().st_size, reason=type(error).__name__)
-                raise ExportFailed("This conversation is too long for a PDF; export it in another format.") from None
+                raise ExportFailed(
+                    "This conversation is too long for a PDF; export it in another format.", field="format"
+                ) from None
         return made
 
     def _new_day(self, said: Said) -> str:

@@ -69,5 +69,11 @@ async def silent(turn: Turn):
     yield Text("")
 
 
-AGENTS = (writer, blog_post_writer, asker, broken, sleeper, full, hidden, silent)
+@agent("odd")
+async def odd(turn: Turn):
+    """Says what cannot be kept."""
+    yield Text("# Odd\0\n\none\0two")
+
+
+AGENTS = (writer, blog_post_writer, asker, broken, sleeper, full, hidden, silent, odd)
 FILE = Path(__file__)

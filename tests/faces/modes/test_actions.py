@@ -266,6 +266,17 @@ async def test_rerun_asks_once_more_for_what_a_version_was_made_of(desk: Desk) -
     assert "They come and go." in edited["content"]
 
 
+async def test_a_character_that_no_column_takes_is_refused_or_replaced(desk: Desk) -> None:
+    conversation = await desk.begin()
+    made = (await desk.ask(conversation, "plan", "create", agent="odd", message="Ti\0des")).result
+    assert (made["plan"]["title"], made["version"]["content"]) == ("Odd\ufffd", "# Odd\ufffd\n\none\ufffdtwo")
+    refused = await desk.ask(conversation, "plan", "edit", editedContent="one\0two")
+    assert refused.body["error"]["details"] == {"field": "editedContent"}
+    notes = await desk.ask(conversation, "plan", "edit", editedContent="x", editNotes="one\0two")
+    assert notes.result["version"]["metadata"]["editNotes"] == "one\0two"
+    assert (await desk.ask(conversation, "build", "create", agent="silent", message="x\0y")).result is None
+
+
 @pytest.mark.parametrize("action", OFFERED, ids=named)
 async def test_each_parameter_is_looked_at(staged: Staged, action: Action) -> None:
     """One that is required is missed, and one of the wrong type refused; the answer says which."""
