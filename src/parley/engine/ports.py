@@ -11,7 +11,7 @@ from parley.core.artifacts import Parts
 from parley.core.canonical import Fields
 from parley.core.documents import Change, Conversation, Document, Kind, Operation, Version
 from parley.core.events import GENESIS, Event
-from parley.core.mcp import McpServer, Offer, Progressed
+from parley.core.functions import Function, Returned, Wanted
 from parley.core.policy import ReasonCode
 from parley.core.runs import Run, State
 from parley.core.tools import Manifest, Pack
@@ -369,6 +369,10 @@ class Speech(Struct, frozen=True):
 
     role: Literal["user", "agent"]
     parts: Parts
+    calls: tuple[Wanted, ...] = ()
+    """What the agent wanted called then."""
+    results: tuple[Returned, ...] = ()
+    """What came of the calls of the speech before."""
 
 
 class Sampling(Struct, frozen=True):
@@ -379,6 +383,7 @@ class Sampling(Struct, frozen=True):
     max_tokens: int | None = None
     model: str | None = None
     """Another model of the same vendor, for this once."""
+    functions: tuple[Function, ...] = ()
 
 
 class Delta(Struct, frozen=True):
@@ -401,6 +406,10 @@ class Finish(Struct, frozen=True):
     reason: str
 
 
+Answered = Delta | Wanted | Usage | Finish
+"""What a model's answer is made of."""
+
+
 class Llm(Protocol):
     """A language model. Raises ModelError: words for the one who asked, details for the operator."""
 
@@ -409,7 +418,7 @@ class Llm(Protocol):
         """The media types it can be given."""
         ...
 
-    def stream(self, messages: Sequence[Speech], sampling: Sampling) -> AsyncGenerator[Delta | Usage | Finish, None]:
+    def stream(self, messages: Sequence[Speech], sampling: Sampling) -> AsyncGenerator[Answered, None]:
         """Answer. To close the generator is to end the vendor's request."""
         ...
 
@@ -440,25 +449,6 @@ class ToolPack(Protocol):
 
     async def call(self, operation: str, request: Fields, manifest: Manifest) -> ToolResult:
         """Carry out a request in which nothing is wrong. To cancel it is to break it off."""
-        ...
-
-
-class Toolbox(Protocol):
-    """The tools that agents may use, and their servers."""
-
-    async def offers(self, agent: Agent) -> "list[Offer]":
-        """Those of all servers that can be reached."""
-        ...
-
-    async def find(self, agent: Agent, tool: str, within_s: float) -> Offer:
-        """The one that a name means; ToolNotFound or ToolAmbiguous. A server that says nothing in that time counts as
-        one that may have the tool."""
-        ...
-
-    def server(self, agent: Agent, offer: Offer) -> McpServer: ...
-
-    async def call(self, agent: Agent, offer: Offer, given: Fields, progressed: Progressed | None = None) -> ToolResult:
-        """`data` holds the `output`, or the `code` of what went wrong. To cancel it is to break it off."""
         ...
 
 
