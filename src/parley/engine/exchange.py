@@ -184,8 +184,9 @@ class Exchange:
         run_id = RunId(opening.run) if opening.run else new_run_id()
         conversation = conversation_for(opening.conversation)
         start = Start(agent.slug, conversation, str(opening.principal), None, open=True)
+        start = replace(start, assignment=opening.assignment)
         try:
-            return await self.commands.execute(run_id, start)
+            return await self.commands.execute(run_id, start, key=opening.key)
         except VersionConflict:
             return Outcome(_same(await self.commands.state(run_id), start), [], replayed=True)
 

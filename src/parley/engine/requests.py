@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from parley.core.access import Principal
 from parley.core.conversations import Message
+from parley.core.documents import Assignment
 from parley.core.runs import Run
 from parley.engine.ports import Key
 from parley.errors import Invalid
@@ -30,6 +31,8 @@ class Opening(Struct, frozen=True):
     principal: Principal
     conversation: str
     run: str | None = None
+    assignment: Assignment | None = None
+    key: Key | None = None
 
 
 class Branch(Struct, frozen=True):
