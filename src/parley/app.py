@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
 from parley.assembly.modes import open_modes
+from parley.assembly.nodes import open_nodes
 from parley.assembly.packs import open_tools
 from parley.assembly.tools import open_toolcalls
 from parley.drivers.org import following_organisations
@@ -40,6 +41,7 @@ from parley.faces.edge.runtimes import RuntimeCalls
 from parley.faces.edge.taskruns import TaskRunCalls
 from parley.faces.http import Endpoint, answer
 from parley.faces.identity import Identified
+from parley.faces.mcp.assembly import MCP_HEADERS, mcp_routes
 from parley.faces.metrics import MetricsFace
 from parley.faces.modes.face import refuse as refuse_task
 from parley.faces.modes.words import PREFIX as MODES
@@ -76,7 +78,7 @@ _DAY_MS = 24 * 3600 * 1000
 TRACE_HEADERS = ["X-Request-ID", "traceparent", "tracestate"]
 CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
-    "Prefer", *TRACE_HEADERS,
+    "Prefer", "X-Workspace-ID", *MCP_HEADERS, *TRACE_HEADERS,
 ]  # fmt: skip
 GRPC_STOP_S = 2.0
 SWITCH_INTERVAL_S = 0.0005
@@ -158,13 +160,11 @@ def open_secrets(settings: Settings) -> Secrets:
 
 
 def signing_keys(settings: Settings, records: Records, base_url: str | None = None) -> SigningKeys:
-    return SigningKeys(
-        records,
-        open_secrets(settings),
-        jku=base_url and f"{base_url}/.well-known/jwks.json",
-        rotate_days=settings.signing_rotate_days or None,
-        keep_days=settings.signing_keep_days,
-    )
+    """Those for cards and webhooks, and beside them those for pair tokens."""
+    secrets, rotate, keep = open_secrets(settings), settings.signing_rotate_days or None, settings.signing_keep_days
+    pairs = SigningKeys(records, secrets, algorithm="EdDSA", rotate_days=rotate, keep_days=keep)
+    jku = base_url and f"{base_url}/.well-known/jwks.json"
+    return SigningKeys(records, secrets, beside=pairs, jku=jku, rotate_days=rotate, keep_days=keep)
 
 
 def gate(settings: Settings, records: Records) -> Gate:
@@ -206,10 +206,10 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
     if not origins:
         return app
     return CORSMiddleware(
-        app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "DELETE"],
-        allow_headers=CORS_HEADERS,
-        expose_headers=[
-            "A2A-Version", "A2A-Extensions", "ETag", "Location", "Retry-After", "WWW-Authenticate", *TRACE_HEADERS,
+        app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=CORS_HEADERS, expose_headers=[
+            "A2A-Version", "A2A-Extensions", "ETag", "Location", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate",
+            *TRACE_HEADERS,
         ],
     )  # fmt: skip
 
@@ -237,6 +237,7 @@ async def open_faces(
                 open_tools(exchange, settings, records, Guard(allowed(settings)), _keep_ms(settings)) as tools,
                 open_edge(exchange, settings, records, base_url) as edge,
                 open_modes(exchange, settings, open_secrets(settings), base_url, __version__) as modes,
+                open_nodes(exchange, settings, signing, base_url, Guard(allowed(settings))) as nodes,
                 _grpc(settings, grpc_port, base_url, operations, entrance, cards),
             ):
                 runs = Runs(exchange, Frames(exchange, records), default)
@@ -248,7 +249,9 @@ async def open_faces(
                         *_plain_routes(exchange, discovery),
                         *MetricsFace(metrics, exchange).routes(),
                         *admin.routes(),
+                        *mcp_routes(exchange, __version__, settings.max_body_bytes),
                         *edge,
+                        *nodes,
                     ]
                     faces = Addresses(
                         exchange, JsonRpc(operations, settings.max_body_bytes),

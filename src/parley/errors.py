@@ -440,3 +440,31 @@ class OutsideRoots(AgentError):
     """A path outside the folders that an organisation may touch, or one that a link leads out of them."""
 
     code = "outside_roots"
+
+
+class NodeNotFound(NotFound):
+    code = "node_not_found"
+
+
+class NodeRemoved(ParleyError):
+    """The node was there, and has no successor; `details['last_event']` says what happened to it last."""
+
+    code = "node_removed"
+
+
+class NodeUnavailable(ParleyError):
+    """The node exists and cannot be called; `details['status']` says how it stands."""
+
+    code = "node_unavailable"
+
+
+class AccessDenied(Forbidden):
+    """The hierarchy does not let one node talk to another."""
+
+    code = "access_denied"
+
+
+class NodeHasChildren(Conflict):
+    """A node that others belong to is removed only with them."""
+
+    code = "node_has_children"

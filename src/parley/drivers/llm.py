@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from parley.core.agents import Agent
 from parley.core.artifacts import text_of, text_part
@@ -132,10 +132,12 @@ class LlmDriver:
     def _how(self, turn: Turn) -> Sampling:
         """As the agent is defined; but whoever asks for a document may choose otherwise for this once."""
         asked = sampling_of(turn.message) if turn.assignment is not None else {}
+        if not asked:
+            return self._sampling
         vendor = (self._agent.model or "").partition(":")[0]
         if "model" in asked:
             asked["model"] = str(asked["model"]).removeprefix(f"{vendor}:")
-        return msgspec.convert({**msgspec.structs.asdict(self._sampling), **asked}, Sampling)
+        return msgspec.convert({**asdict(self._sampling), **asked}, Sampling)
 
 
 class _Talk:

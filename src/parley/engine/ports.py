@@ -181,16 +181,8 @@ class Found(Struct, frozen=True):
     content: str = ""
 
 
-class Library(Protocol):
-    """The documents beside a log, which are written by its appends; and what was asked without a run."""
-
-    async def conversation(self, principal: str, id_: str) -> Conversation | None:
-        """None when nobody has begun it, or it was deleted."""
-        ...
-
-    async def begin(self, conversation: Conversation) -> Conversation:
-        """Keep it unless it is there already; as it is then."""
-        ...
+class Legible(Protocol):
+    """Documents that can be read."""
 
     async def find(self, principal: str, conversation: str, kind: Kind, version: str | None = None) -> Found | None:
         """The current version or another of the same document; None when there is no such conversation."""
@@ -202,6 +194,22 @@ class Library(Protocol):
 
     async def versions(self, document: str, limit: int, offset: int = 0) -> list[Version]:
         """Newest first, with their previews."""
+        ...
+
+    async def documents(self, principal: str, limit: int) -> list[Document]:
+        """Those of the conversations that a principal has, the one that changed last first."""
+        ...
+
+
+class Library(Legible, Protocol):
+    """The documents beside a log, which are written by its appends; and what was asked without a run."""
+
+    async def conversation(self, principal: str, id_: str) -> Conversation | None:
+        """None when nobody has begun it, or it was deleted."""
+        ...
+
+    async def begin(self, conversation: Conversation) -> Conversation:
+        """Keep it unless it is there already; as it is then."""
         ...
 
     async def note(self, operations: Sequence[Operation]) -> None: ...

@@ -10,9 +10,9 @@ from parley.core.runs import Run
 from parley.engine.ports import Listing, Store
 from parley.engine.streams import read_all
 
-MORE_PAGES = 3
 Tell = Callable[[list[Event]], Awaitable[list[Event]]]
 """Puts in its place what is kept beside a log."""
+MORE_PAGES = 3
 
 
 async def earlier_rounds(store: Store, run: Run, most: int, told: Tell) -> list[Round]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
+from parley.core.artifacts import Parts
 from parley.core.canonical import Fields
 from parley.core.functions import Function, Wanted
 from parley.engine.ports import Answered, Delta, Finish, Sampling, Speech, Usage
@@ -48,13 +49,16 @@ class OfflineModel:
 
 def _answer(read: list[str], messages: Sequence[Speech]) -> list[str]:
     """A token is a word here."""
-    asked = [one.parts for one in messages if one.parts]
-    if (document := drafted(asked[-1])) is not None:
+    if (document := drafted(_asked(messages))) is not None:
         return document.split(" ")
     before = f" Before that came {len(read) - 1} messages." if len(read) > 1 else ""
     results = [one.text for speech in _since(messages) for one in speech.results]
     said = f" The tools said: {' '.join(results)}" if results else ""
     return f"This is the offline model, which only repeats. You said: {read[-1]}{before}{said}".split(" ")
+
+
+def _asked(messages: Sequence[Speech]) -> Parts:
+    return next((one.parts for one in reversed(messages) if one.parts), ())
 
 
 def _wanted(messages: Sequence[Speech], sampling: Sampling) -> list[Wanted]:
