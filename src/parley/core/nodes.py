@@ -2,9 +2,9 @@
 
 import re
 from enum import StrEnum
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from parley.errors import Invalid
@@ -23,6 +23,10 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SPECIAL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029{}\[\]|>*&!]")
 """What would mean something else in a line of YAML, where templates put these words."""
 
+Name = Annotated[str, Meta(min_length=1)]
+Tier = Annotated[int, Meta(ge=0, le=100)]
+Slots = Annotated[int, Meta(ge=1, le=1000)]
+Cents = Annotated[int, Meta(ge=0)]
 ActivityType = Literal["a2a_send", "a2a_receive", "task_update", "agent_log", "error", "delegation"]
 ACTIVITY_TYPES: tuple[str, ...] = get_args(ActivityType)
 ActivityStatus = Literal["ok", "error", "timeout"]
@@ -146,32 +150,32 @@ class Node(Struct, frozen=True):
 
 
 class NewNode(Struct, frozen=True):
-    name: str
+    name: Name
     role: str = ""
-    tier: int = 1
+    tier: Tier = 1
     parent_id: str | None = None
     runtime: str = ""
     model: str = ""
     url: str = ""
     external: bool = False
-    max_concurrent_tasks: int = 1
-    budget_limit: int | None = None
+    max_concurrent_tasks: Slots = 1
+    budget_limit: Cents | None = None
 
 
-class Patch(Struct, frozen=True):
-    """What is to change of a node; what is unset stays."""
+class Patch(Struct, frozen=True, rename={"host_url": "url"}):
+    """What is to change of a node; what is unset stays. Outside, `host_url` is called `url`, as everywhere."""
 
-    name: str | UnsetType = UNSET
+    name: Name | UnsetType = UNSET
     role: str | UnsetType = UNSET
-    tier: int | UnsetType = UNSET
+    tier: Tier | UnsetType = UNSET
     parent_id: str | UnsetType | None = UNSET
     runtime: str | UnsetType = UNSET
     model: str | UnsetType = UNSET
     host_url: str | UnsetType = UNSET
     x: float | UnsetType = UNSET
     y: float | UnsetType = UNSET
-    max_concurrent_tasks: int | UnsetType = UNSET
-    budget_limit: int | UnsetType | None = UNSET
+    max_concurrent_tasks: Slots | UnsetType = UNSET
+    budget_limit: Cents | UnsetType | None = UNSET
     status: Status | UnsetType = UNSET
 
     def given(self) -> dict[str, object]:

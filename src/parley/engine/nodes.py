@@ -120,6 +120,8 @@ class Nodes:
     async def patch(self, id_: str, patch: Patch) -> Node:
         """Rename it, place it, move it below another parent, let it rest."""
         given = patch.given()
+        if isinstance(patch.parent_id, str):
+            given["parent_id"] = check_id(patch.parent_id)
         check_words(**{name: value for name, value in given.items() if isinstance(value, str) and name in _WORDS})
         if isinstance(patch.status, Status) and patch.status not in _SETTABLE:
             raise Invalid(f"status can be set to {', '.join(sorted(_SETTABLE))}", field="status")

@@ -8,9 +8,10 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from parley import ArtifactChunk, Done, NeedInput, Rejected, Status, Text, Turn, agent
+from parley import ArtifactChunk, Done, NeedInput, Status, Text, Turn, agent
 from parley.core.agents import Extension, Skill
 from parley.testing.servers import Server, serving
+from tests.faces.conftest import greeter, picky, sleeper
 
 LARGE = b"\x89PNG" + bytes(300_000)
 SKILL = Skill("repeat", "Repeat", "Repeats every word.", examples=("say hello",))
@@ -35,13 +36,6 @@ async def writer(turn: Turn):
     yield Done(f"Bye, {turn.text}.")
 
 
-@agent("sleeper")
-async def sleeper(turn: Turn):
-    """Works until it is canceled."""
-    yield Status("asleep")
-    await asyncio.Event().wait()
-
-
 @agent("maker")
 async def maker(turn: Turn):
     """Makes files, small and large."""
@@ -49,18 +43,6 @@ async def maker(turn: Turn):
     yield ArtifactChunk("a,b\n1,2\n", id="table", filename="table.csv", media_type="text/csv")
     yield ArtifactChunk(LARGE, id="large", filename="large.png", media_type="image/png")
     yield Text("x" * 100_000)
-
-
-@agent("greeter", replies="message")
-async def greeter(turn: Turn) -> str:
-    """Answers with a message instead of a task."""
-    return f"Hello, {turn.text}."
-
-
-@agent("picky")
-async def picky(turn: Turn):
-    """Rejects everything."""
-    yield Rejected("not_today", "Not today.")
 
 
 @agent("clumsy")

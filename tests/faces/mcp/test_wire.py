@@ -126,6 +126,19 @@ async def test_no_page_of_another_site_reaches_it(http: httpx2.AsyncClient, head
     assert (await http.post("/mcp", json=request("tools/list"), headers=header)).status_code == 403
 
 
+async def test_a_page_of_an_allowed_origin_may_ask(tmp_path: Path) -> None:
+    origin = "https://app.example"
+    async with (
+        serving(tmp_path / "data", AGENTS, cors_origins=[origin]) as server,
+        httpx2.AsyncClient(base_url=server.url, headers={"Origin": origin}) as http,
+    ):
+        wanted = "mcp-session-id, mcp-protocol-version, mcp-method, mcp-name, last-event-id, authorization"
+        asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": wanted}
+        assert (await http.options("/mcp", headers=asked)).status_code == 200
+        hello = await http.post("/mcp", json=request("initialize", protocolVersion="2025-11-25"), headers=BOTH)
+        assert "Mcp-Session-Id" in hello.headers["access-control-expose-headers"]
+
+
 async def test_other_tools_are_told_of_on_the_stream_of_a_session(server: Server, http: httpx2.AsyncClient) -> None:
     async with streaming(http, None, {**OLD, "Mcp-Session-Id": "s"}) as events:
         server.exchange.replace([echo])

@@ -11,12 +11,12 @@ from parley.core.agents import Agent
 from parley.core.artifacts import text_part
 from parley.core.conversations import Message
 from parley.core.events import ArtifactAdded
-from parley.core.runs import State
+from parley.core.runs import Run, State
 from parley.core.views import view_of
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Listing
 from parley.engine.requests import Send
-from parley.engine.streams import read_all
+from parley.engine.streams import Follower, read_all
 from parley.errors import Invalid, NotCancelable, RunEnded, RunNotFound, StaleCursor
 from parley.faces.mcp.following import Following
 from parley.faces.mcp.tools import Arguments
@@ -75,13 +75,13 @@ class Calls:
         run = outcome.run
         if outcome.replayed:
             view = await exchange.view(run.id)
-            following = Following(view, await exchange.follow(run.id, view.run.version), 0, None)
+            following = Following(view, await exchange.follow(run.id, view.run.version))
         elif outcome.events[0].seq == 1:
-            following = Following(view_of(outcome.events), exchange.continue_from(outcome), 0, None)
+            following = Following(view_of(outcome.events), exchange.continue_from(outcome))
         else:
-            # Follow first: what happens while the rest is read must not be missed.
-            follower, since = exchange.continue_from(outcome), outcome.events[0].seq - 1
-            following = Following(await exchange.view(run.id, upto=run.version), follower, since, set())
+            # Followed first: what happens while the rest is read must not be missed.
+            follower = exchange.continue_from(outcome)
+            following = await self._from(run, run.version, outcome.events[0].seq - 1, follower)
         self._note(call, run.id)
         return following
 
@@ -94,9 +94,9 @@ class Calls:
         except StaleCursor:
             cursor = run.version
             follower = await self._exchange.follow(run.id, cursor)
-        made = await self._made(run.id, mark.since, cursor) if mark.since else None
+        following = await self._from(run, cursor, mark.since, follower)
         self._note(call, run.id)
-        return Following(await self._exchange.view(run.id, upto=cursor), follower, mark.since, made)
+        return following
 
     async def cancel(self, call: Call, reason: str | None) -> None:
         """Whatever this request has led to. One that has ended, or that nobody knows, is none of our business."""
@@ -134,6 +134,15 @@ class Calls:
                 if next((said.id for said in history if said.role == "user"), None) == wanted:
                     return run.id
         return None
+
+    async def _from(self, run: Run, cursor: int, since: int, follower: Follower) -> Following:
+        try:
+            view = await self._exchange.view(run.id, upto=cursor)
+            made = await self._made(run.id, since, cursor) if since else None
+        except BaseException:
+            follower.close()
+            raise
+        return Following(view, follower, since, made)
 
     async def _made(self, run_id: RunId, since: int, upto: int) -> set[str]:
         events = await read_all(self._exchange.store, run_id, since)

@@ -4,8 +4,9 @@ from base64 import b64encode
 from urllib.parse import quote
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
-from parley.core.artifacts import Artifact, Part
+from parley.core.artifacts import Artifact, Part, any_beside, is_beside, merged
 from parley.engine.attachments import Attachments
 from parley.errors import NotFound
 
@@ -57,6 +58,14 @@ def media_of(part: Part) -> str | None:
 
 def text_block(text: str) -> Block:
     return {"type": "text", "text": text}
+
+
+async def told(attachments: Attachments, artifact: Artifact) -> Artifact:
+    """With all that was said in place, however long. By the parts that it has then they are numbered."""
+    if not any_beside(artifact.parts):
+        return artifact
+    parts = [(await attachments.loaded((one,)))[0] if is_beside(one) else one for one in artifact.parts]
+    return replace(artifact, parts=merged(parts))
 
 
 async def blocks_of(attachments: Attachments, task: str, artifact: Artifact, room: Room) -> list[Block]:

@@ -22,7 +22,7 @@ from parley.faces.mcp.faults import BROKEN, failure
 from parley.faces.mcp.following import Following, News
 from parley.faces.mcp.resources import TEMPLATES, Resources
 from parley.faces.mcp.results import refused, result_of
-from parley.faces.mcp.tools import agent_of, arguments_of, tool_of, usable
+from parley.faces.mcp.tools import Arguments, agent_of, tool_of, usable
 from parley.faces.mcp.words import (
     HANDSHAKE,
     MODERN,
@@ -185,7 +185,7 @@ class Mcp:
         call = Call(principal, id_, None if asked.modern else asked.session, params.about.token, key)
         agent = agent_of(self._exchange, principal, wanted.name)
         try:
-            following = await self._calls.begin(call, agent, arguments_of(wanted.arguments))
+            following = await self._calls.begin(call, agent, read(Arguments, wanted.arguments, "arguments"))
         except BROKEN:
             raise
         except ParleyError as error:

@@ -25,7 +25,7 @@ class News(Struct, frozen=True):
 class Following:
     """One call and the run that it has led to. Close it whatever happens."""
 
-    def __init__(self, view: View, follower: Follower, since: int, made: set[str] | None) -> None:
+    def __init__(self, view: View, follower: Follower, since: int = 0, made: set[str] | None = None) -> None:
         self.view = view
         self.since = since
         """The event after which the call began; 0 when the run began with it."""

@@ -12,7 +12,7 @@ from parley.core.runs import Run
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Listing
 from parley.errors import NotFound
-from parley.faces.mcp.contents import Block, artifact_uri, media_of, resource_of
+from parley.faces.mcp.contents import Block, artifact_uri, media_of, resource_of, told
 from parley.faces.mcp.results import task_of
 from parley.ids import is_id
 
@@ -91,6 +91,7 @@ class Resources:
         made = next((one for one in (await self._exchange.view(run.id)).artifacts if one.id == id_), None)
         if made is None:
             return None
+        made = await told(self._exchange.attachments, made)
         asked = parse_qs(urlsplit(uri).query).get("part")
         numbers = range(len(made.parts)) if asked is None else [int(asked[0])]
         parts = {number: made.parts[number] for number in numbers if 0 <= number < len(made.parts)}

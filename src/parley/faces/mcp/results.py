@@ -7,7 +7,7 @@ from parley.core.runs import WAITING, State
 from parley.core.views import View
 from parley.engine.exchange import Exchange
 from parley.errors import ParleyError
-from parley.faces.mcp.contents import MOST_TEXT, Block, Room, artifact_uri, blocks_of, media_of, text_block
+from parley.faces.mcp.contents import MOST_TEXT, Block, Room, artifact_uri, blocks_of, media_of, text_block, told
 
 _NOTHING_SAID = {
     State.COMPLETED: "Done.",
@@ -25,7 +25,7 @@ def state_of(view: View) -> str:
 async def result_of(exchange: Exchange, view: View, made: Collection[str] | None) -> Block:
     """`made` names the artifacts that came of this call; None stands for all of them."""
     run, room = view.run, Room()
-    fresh = [one for one in view.artifacts if made is None or one.id in made]
+    fresh = [await told(exchange.attachments, one) for one in view.artifacts if made is None or one.id in made]
     content: list[Block] = []
     for artifact in fresh:
         content += await blocks_of(exchange.attachments, run.id, artifact, room)
@@ -59,7 +59,8 @@ def structured(view: View, fresh: Collection[Artifact], said: str) -> Block:
 
 async def task_of(exchange: Exchange, view: View) -> Block:
     """The same of a task that nobody waits for."""
-    return structured(view, view.artifacts, await _said(exchange, view))
+    made = [await told(exchange.attachments, one) for one in view.artifacts]
+    return structured(view, made, await _said(exchange, view))
 
 
 def refused(error: ParleyError) -> Block:

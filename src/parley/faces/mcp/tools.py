@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Struct
 
 from parley.core.access import Principal, may_use
 from parley.core.agents import Agent, Skill
@@ -57,15 +56,6 @@ class Arguments(Struct, frozen=True, forbid_unknown_fields=True):
     message: Annotated[str, Meta(min_length=1)]
     conversation: str | None = None
     task: str | None = None
-
-
-def arguments_of(given: Raw) -> Arguments:
-    try:
-        return msgspec.json.decode(given, type=Arguments)
-    except msgspec.MsgspecError as error:
-        raise Invalid(f"Wrong arguments: {error}", field="arguments") from None
-    except RecursionError:
-        raise Invalid("Wrong arguments: nested too deep.", field="arguments") from None
 
 
 def usable(exchange: Exchange, principal: Principal) -> list[Agent]:

@@ -77,10 +77,10 @@ class ListenParams(Struct, frozen=True):
 T = TypeVar("T")
 
 
-def read(kind: type[T], given: bytes | Raw) -> T:
+def read(kind: type[T], given: bytes | Raw, what: str = "params") -> T:
     try:
         return msgspec.json.decode(given, type=kind)
     except msgspec.MsgspecError as error:
-        raise Invalid(f"Invalid params: {error}", field="params") from None
+        raise Invalid(f"Invalid {what}: {error}", field=what) from None
     except RecursionError:
-        raise Invalid("Invalid params: nested too deep.", field="params") from None
+        raise Invalid(f"Invalid {what}: nested too deep.", field=what) from None

@@ -1,6 +1,6 @@
 """`/workspaces`: nodes as their operators see them: made, placed, watched and removed."""
 
-from msgspec import UNSET, structs
+from msgspec.structs import replace
 from starlette.routing import Route
 from starlette.types import Receive, Scope
 
@@ -21,7 +21,6 @@ from parley.faces.registry.serving import (
     route,
 )
 from parley.faces.registry.showing import activity_view, node_view, peer_view
-from parley.faces.registry.words import NewIn, PatchIn
 from parley.security.netguard import Guard, check_places
 from parley.security.nodes import digest, new_token
 
@@ -56,11 +55,11 @@ class WorkspaceCalls:
     async def create(self, scope: Scope, receive: Receive) -> Reply:
         """With the token that lets it register the first time, where that needs one."""
         by_principal(scope, "admin")
-        asked = await body_of(receive, NewIn)
+        asked = await body_of(receive, NewNode)
         if asked.url:
             await check_places(self._guard, asked.url)
         token, _ = new_token(self._clock())
-        node = await self._nodes.create(NewNode(**structs.asdict(asked)), digest(token))
+        node = await self._nodes.create(asked, digest(token))
         return Reply(201, {**node_view(node), "registration_token": token})
 
     async def list(self, scope: Scope, receive: Receive) -> Reply:
@@ -82,22 +81,16 @@ class WorkspaceCalls:
         if caller.node is not None and not await self._nodes.check_access(caller.node.id, id_):
             raise NodeNotFound("workspace not found")
         node = await self._nodes.get(id_, card=True)
-        node = structs.replace(node, beat=self._nodes.liveness.noted(node))
+        node = replace(node, beat=self._nodes.liveness.noted(node))
         return Reply(200, node_view(node) if caller.owns(id_) else peer_view(node))
 
     async def patch(self, scope: Scope, receive: Receive) -> Reply:
         id_ = id_of(scope)
         by_principal(scope, "admin")
-        asked = await body_of(receive, PatchIn)
-        if asked.url is not UNSET and asked.url:
-            await check_places(self._guard, asked.url)
-        fields = structs.asdict(asked)
-        fields["host_url"] = fields.pop("url")
-        fields["status"] = asked.wanted_status
-        if isinstance(asked.parent_id, str):
-            fields["parent_id"] = check_id(asked.parent_id)
-        node = await self._nodes.patch(id_, Patch(**fields))
-        return Reply(200, node_view(node))
+        asked = await body_of(receive, Patch)
+        if isinstance(asked.host_url, str) and asked.host_url:
+            await check_places(self._guard, asked.host_url)
+        return Reply(200, node_view(await self._nodes.patch(id_, asked)))
 
     async def remove(self, scope: Scope, receive: Receive) -> Reply:
         id_, query = id_of(scope), query_of(scope)
