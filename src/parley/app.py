@@ -243,13 +243,13 @@ async def open_faces(
                 table = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
                 with counting(exchange) as metrics:
                     routes = [
+                        *nodes,  # the most often asked first
                         *modes,
                         Mount(RUNTIME, Runtime(signed, table, settings.max_body_bytes)),
                         *_plain_routes(exchange, discovery),
                         *MetricsFace(metrics, exchange).routes(),
                         *admin.routes(),
                         *edge,
-                        *nodes,
                     ]
                     faces = Addresses(
                         exchange, JsonRpc(operations, settings.max_body_bytes),
