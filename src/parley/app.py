@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from parley import __version__
 from parley.assembly.modes import open_modes
 from parley.assembly.nodes import open_nodes
+from parley.assembly.packs import open_tools
 from parley.assembly.tools import open_toolcalls
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
@@ -24,7 +25,6 @@ from parley.engine.hooks import Hooks
 from parley.engine.membership import TIDY_S, Loop
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
-from parley.engine.tools import Tools
 from parley.errors import ConfigurationError, ParleyError
 from parley.faces.a2a.address import Addresses
 from parley.faces.a2a.card import Access, Cards
@@ -41,6 +41,7 @@ from parley.faces.edge.runtimes import RuntimeCalls
 from parley.faces.edge.taskruns import TaskRunCalls
 from parley.faces.http import Endpoint, answer
 from parley.faces.identity import Identified
+from parley.faces.mcp.assembly import MCP_HEADERS, mcp_routes
 from parley.faces.metrics import MetricsFace
 from parley.faces.modes.face import refuse as refuse_task
 from parley.faces.modes.words import PREFIX as MODES
@@ -72,14 +73,12 @@ from parley.stores.solo import Solo
 from parley.stores.sqlite import FILE, SqliteStore
 from parley.telemetry import attach, tell
 from parley.telemetry.metrics import Metrics
-from parley.tools.coding import Coding
-from parley.tools.github import GitHub, Token, TokenFile, fixed_token
 
 _DAY_MS = 24 * 3600 * 1000
 TRACE_HEADERS = ["X-Request-ID", "traceparent", "tracestate"]
 CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
-    "Prefer", "X-Workspace-ID", *TRACE_HEADERS,
+    "Prefer", "X-Workspace-ID", *MCP_HEADERS, *TRACE_HEADERS,
 ]  # fmt: skip
 GRPC_STOP_S = 2.0
 SWITCH_INTERVAL_S = 0.0005
@@ -208,8 +207,10 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
         return app
     return CORSMiddleware(
         app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-        allow_headers=CORS_HEADERS,
-        expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "Retry-After", "WWW-Authenticate", *TRACE_HEADERS],
+        allow_headers=CORS_HEADERS, expose_headers=[
+            "A2A-Version", "A2A-Extensions", "ETag", "Location", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate",
+            *TRACE_HEADERS,
+        ],
     )  # fmt: skip
 
 
@@ -233,7 +234,7 @@ async def open_faces(
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
             signed = signatures(settings, exchange.store)
             async with (
-                open_tools(exchange, settings, records) as tools,
+                open_tools(exchange, settings, records, Guard(allowed(settings)), _keep_ms(settings)) as tools,
                 open_edge(exchange, settings, records, base_url) as edge,
                 open_modes(exchange, settings, open_secrets(settings), base_url, __version__) as modes,
                 open_nodes(exchange, settings, signing, base_url, Guard(allowed(settings))) as nodes,
@@ -249,6 +250,7 @@ async def open_faces(
                         *_plain_routes(exchange, discovery),
                         *MetricsFace(metrics, exchange).routes(),
                         *admin.routes(),
+                        *mcp_routes(exchange, __version__, settings.max_body_bytes),
                         *edge,
                     ]
                     faces = Addresses(
@@ -320,34 +322,6 @@ async def open_edge(
     finally:
         await tidying.stop()
         await elsewhere.close()
-
-
-@asynccontextmanager
-async def open_tools(exchange: Exchange, settings: Settings, records: Records) -> AsyncGenerator[Tools, None]:
-    """The tool packs of this server; what is under way when it closes is waited for."""
-    outbound = Outbound(Guard(allowed(settings)))
-    coding = Coding(GitHub(outbound, github_token(settings), settings.github_api))
-    tools = Tools(exchange, records, [coding], keep_ms=_keep_ms(settings))
-
-    async def tidy() -> None:
-        if exchange.membership.leads:
-            await tools.tick()
-
-    loop = Loop("tools", TIDY_S, tidy)
-    loop.start()
-    try:
-        yield tools
-    finally:
-        await loop.stop()
-        await tools.close()
-        await outbound.close()
-
-
-def github_token(settings: Settings) -> Token:
-    given, file = settings.github_token, settings.github_token_file
-    if given is not None and file is not None:
-        raise ConfigurationError("Set github_token or github_token_file, not both.", field="github_token")
-    return TokenFile(file) if file is not None else fixed_token(given.get_secret_value() if given else "")
 
 
 @asynccontextmanager

@@ -372,7 +372,7 @@ class StoreUnavailable(ParleyError):
     code = "store_unavailable"
 
 
-class ExportFailed(ParleyError):
+class ExportFailed(Invalid):
     """A conversation could not be made into a file of this format."""
 
     code = "export_failed"
@@ -410,6 +410,12 @@ class ModelInterrupted(ModelError):
     """The connection broke in the middle of an answer; what had come is kept."""
 
     code = "model_interrupted"
+
+
+class TooManyRounds(AgentError):
+    """A model wants tools called again and again, and comes to no answer."""
+
+    code = "too_many_rounds"
 
 
 class CommandFailed(AgentError):

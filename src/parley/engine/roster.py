@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from parley.core.agents import Agent, check_agent
+from parley.engine.bells import Bells
 from parley.engine.ports import Driver
 from parley.errors import AgentNotFound, Invalid
 
@@ -17,11 +18,17 @@ class Changed(Struct, frozen=True):
     removed: list[str]
 
 
+AGENTS = "agents"
+_UNCHANGED = Changed([], [], [])
+
+
 class Roster(Mapping[str, Agent]):
     """Agents as their drivers describe them at the moment: one that is served elsewhere may learn more about itself."""
 
     def __init__(self) -> None:
         self._served: dict[str, Driver] = {}
+        self.changes = Bells()
+        """Rung under the name AGENTS when some have come, changed or gone."""
 
     def __getitem__(self, slug: str) -> Agent:
         return self._served[slug].agent
@@ -47,6 +54,7 @@ class Roster(Mapping[str, Agent]):
     def add(self, driver: Driver) -> None:
         _by_slug([*self._served.values(), driver])
         self._served[driver.agent.slug] = driver
+        self.changes.ring(AGENTS)
 
     def replace(self, drivers: Sequence[Driver]) -> Changed:
         """Serve exactly these, all or none of the change; those that are equal stay the ones they were."""
@@ -59,6 +67,8 @@ class Roster(Mapping[str, Agent]):
         kept = {slug: before[slug] for slug in wanted if slug in before and slug not in changed.replaced}
         self._served.clear()
         self._served.update({**wanted, **kept})
+        if changed != _UNCHANGED:
+            self.changes.ring(AGENTS)
         return changed
 
 

@@ -6,7 +6,6 @@ the log of the run that made it; one that nobody's run made gets a run of its ow
 
 import asyncio
 import time
-import uuid
 from collections.abc import AsyncGenerator
 
 import msgspec
@@ -24,12 +23,13 @@ from parley.engine.asks import Asked
 from parley.engine.exchange import Exchange
 from parley.engine.executions import Execution as Stored
 from parley.engine.executions import Executions
-from parley.engine.ports import Place, Record, Records, Toolbox, ToolResult
+from parley.engine.ports import Place, Record, Records, ToolResult
 from parley.engine.requests import Opening
+from parley.engine.toolbox import Toolbox
 from parley.engine.tools import Tools
-from parley.engine.toolwords import Execution, ToolCall
+from parley.engine.toolwords import Execution, ToolCall, execution_id
 from parley.errors import ConversationMismatch, Invalid, KeyReused, RunEnded, ToolRequestInvalid
-from parley.ids import RunId, is_id, new_id
+from parley.ids import RunId, is_id
 from parley.telemetry import tell
 
 __all__ = ["Execution", "ToolCall", "ToolCalls"]
@@ -91,7 +91,8 @@ class ToolCalls:
         agent = self._exchange.agent(call.agent)
         begun = time.monotonic()
         offer = await self.toolbox.find(agent, call.tool, (call.timeout_ms or TIMEOUT_S * 1000) / 1000)
-        id_, run = _names(call)
+        id_ = execution_id(call)
+        run = call.run or RunId(id_)
         limit_s = self._limit_s(call, agent, offer)
         # What it took to reach a server is part of the time; that it could not be reached is worth saying.
         limit_s = max(limit_s - (time.monotonic() - begun), limit_s / 10)
@@ -199,16 +200,6 @@ def _check(call: ToolCall) -> None:
         raise Invalid(f"A timeout is between 1 and {MAX_TIMEOUT_MS:,} ms.", field="timeoutMs")
     if call.key is not None and not 1 <= len(call.key) <= 255:
         raise Invalid("An idempotency key has 1 to 255 characters.", field="Idempotency-Key")
-
-
-def _names(call: ToolCall) -> tuple[str, RunId]:
-    """The ids of the execution and of its run. Those of a call with a key follow from it."""
-    if call.key is None:
-        id_ = new_id()
-    else:
-        whose = call.run or f"{call.conversation}\n{call.agent}"
-        id_ = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{call.principal}\n{whose}\n{call.key}"))
-    return id_, call.run or RunId(id_)
 
 
 def _asked(call: ToolCall, id_: str, run: str, pack: _Called, limit_s: float) -> Asked:

@@ -1,5 +1,6 @@
 """A tool call as it is asked for and as it is told of, and whoever carries it out."""
 
+import uuid
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -8,7 +9,7 @@ from parley.core.access import Principal
 from parley.core.agents import Agent
 from parley.core.canonical import Fields, Json
 from parley.core.mcp import Offer, Progressed
-from parley.ids import RunId
+from parley.ids import RunId, new_id
 
 
 class ToolCall(Struct, frozen=True):
@@ -22,6 +23,14 @@ class ToolCall(Struct, frozen=True):
     key: str | None = None
     """The same key means the same call, in the run or else in the conversation and for the agent."""
     run: RunId | None = None
+
+
+def execution_id(call: ToolCall) -> str:
+    """That of a call with a key follows from it."""
+    if call.key is None:
+        return new_id()
+    whose = call.run or f"{call.conversation}\n{call.agent}"
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{call.principal}\n{whose}\n{call.key}"))
 
 
 class Execution(Struct, frozen=True):

@@ -15,7 +15,7 @@ from parley.core.events import QUESTIONS, ArtifactAdded, Event, InputReceived, N
 from parley.core.mcp import Offer, Progressed
 from parley.core.runs import Run
 from parley.core.views import Said, View, view_of
-from parley.engine.toolwords import Execution, ToolCall, Tooling
+from parley.engine.toolwords import Execution, ToolCall, Tooling, execution_id
 from parley.errors import ToolNotFound
 from parley.ids import ConversationId, RunId
 from parley.telemetry.trace import NONE, Trace
@@ -192,8 +192,15 @@ class Turn:
         if self._tooling is None:
             raise ToolNotFound(f"Agent {self.agent.slug} has no tool {tool}.")
         self._used += 1
-        call = ToolCall(
-            self.principal, self.conversation, self.agent.slug, tool, given, timeout_ms,
-            key or f"{self.number}/{self._used}", self.run_id,
-        )  # fmt: skip
+        call = self._call(tool, given, key or f"{self.number}/{self._used}", timeout_ms)
         return await self._tooling.execute(call, progressed)
+
+    async def used(self, key: str) -> Execution | None:
+        """What came of the call with this key, if it has ended."""
+        if self._tooling is None:
+            return None
+        return await self._tooling.read(self.principal, self.conversation, execution_id(self._call("", {}, key)))
+
+    def _call(self, tool: str, given: Fields, key: str, timeout_ms: int | None = None) -> ToolCall:
+        slug = self.agent.slug
+        return ToolCall(self.principal, self.conversation, slug, tool, given, timeout_ms, key, self.run_id)

@@ -146,6 +146,7 @@ async def test_a_cancel_of_its_run_breaks_a_call_off(world: World) -> None:
 
 
 async def test_a_timeout_ends_the_call_and_says_so(small: World) -> None:
+    await small.execute()
     made = await small.execute("s/hang", timeout_ms=200)
     assert (made.status, made.code) == ("failed", "tool_timeout")
     assert 100 <= made.execution_time_ms < 1500
