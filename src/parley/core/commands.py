@@ -21,17 +21,21 @@ from parley.core.events import (
     Noted,
     Origin,
     Payload,
+    Planned,
     Progress,
     Rejected,
     Replied,
     Rescued,
     Started,
+    Steered,
+    Stepped,
     Submitted,
     ToolCalled,
     ToolReturned,
     TurnEnded,
 )
 from parley.core.forks import copied
+from parley.core.plans import Rules
 from parley.core.runs import WAITING, Run, State
 from parley.errors import (
     Invalid,
@@ -70,6 +74,8 @@ class Start(Struct, frozen=True):
     reject: Rejected | None = None
     open: bool = False
     trace: Trace | None = None
+    rules: Rules | None = None
+    """Those of an orchestration."""
 
 
 class Fork(Struct, frozen=True):
@@ -85,6 +91,9 @@ class Fork(Struct, frozen=True):
     begin: Begin | None = None
     reject: Rejected | None = None
     trace: Trace | None = None
+    continues: RunId | None = None
+    """The orchestration that goes on in the new run, steered so."""
+    steered: Steered | None = None
 
 
 class Give(Struct, frozen=True):
@@ -96,11 +105,22 @@ class Give(Struct, frozen=True):
 
 
 Report = (
-    Progress | ArtifactAdded | Noted | InputRequired | AuthRequired | Completed | Replied | Failed | Canceled | Rejected
+    Progress
+    | ArtifactAdded
+    | Noted
+    | Planned
+    | Stepped
+    | InputRequired
+    | AuthRequired
+    | Completed
+    | Replied
+    | Failed
+    | Canceled
+    | Rejected
 )
 
 
-_SAYINGS = (Progress, ArtifactAdded, Noted)
+_SAYINGS = (Progress, ArtifactAdded, Noted, Planned, Stepped)
 _QUESTIONS = (InputRequired, AuthRequired)
 _GOOD_ENDS = (Completed, Replied, *_QUESTIONS)
 
@@ -118,6 +138,12 @@ class Adopt(Struct, frozen=True):
     epoch: int
     child: RunId
     agent: str
+
+
+class Steer(Struct, frozen=True):
+    """Somebody wants an orchestration to go on otherwise. Whether that can be is decided by its steps."""
+
+    steered: Steered
 
 
 class CallTool(Struct, frozen=True):
@@ -162,7 +188,7 @@ class Recover(Struct, frozen=True):
     given_up: Failed | None = None
 
 
-Command = Start | Fork | Give | Begin | Emit | Adopt | CallTool | ReturnTool | Cancel | Close | Fail | Recover
+Command = Start | Fork | Give | Begin | Emit | Adopt | Steer | CallTool | ReturnTool | Cancel | Close | Fail | Recover
 
 
 def decide(run: Run | None, command: Command) -> list[Payload]:
@@ -184,6 +210,9 @@ def decide(run: Run | None, command: Command) -> list[Payload]:
             return _emit(run, command)
         case Adopt():
             return _adopt(run, command)
+        case Steer():
+            _check_open(run)
+            return [command.steered]
         case CallTool():
             return _call_tool(run, command)
         case ReturnTool():
@@ -202,7 +231,14 @@ def decide(run: Run | None, command: Command) -> list[Payload]:
 
 def _start(command: Start) -> list[Payload]:
     events: list[Payload] = [
-        Submitted(command.agent, command.conversation, command.principal, command.parent, open=command.open)
+        Submitted(
+            command.agent,
+            command.conversation,
+            command.principal,
+            command.parent,
+            open=command.open,
+            rules=command.rules,
+        )
     ]
     if command.message is not None:
         events.append(InputReceived(command.message, command.trace))
@@ -220,9 +256,11 @@ def _fork(command: Fork) -> list[Payload]:
     if command.message is None and not run.inputs:
         raise Invalid("There is no input yet at this event: give one, or fork at a later event.", field="at")
     if command.message is None:
-        copy.append(Forked(command.by, again=True, trace=command.trace))
+        copy.append(Forked(command.by, again=True, trace=command.trace, orchestration=command.continues))
     else:
         copy += Forked(command.by), InputReceived(command.message, command.trace)
+    if command.steered is not None:
+        copy.append(command.steered)
     if command.reject is not None:
         copy.append(command.reject)
     elif command.begin is not None:

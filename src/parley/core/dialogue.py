@@ -17,6 +17,7 @@ from parley.core.events import (
     Replied,
     Rescued,
     Started,
+    Steered,
     TurnEnded,
 )
 
@@ -39,7 +40,7 @@ def rounds(events: Iterable[Event]) -> list[Round]:
     """Every turn that began, in order. Input that came during a turn belongs to the next one."""
     inputs: list[Message] = []
     opened: list[_Open] = []
-    read, resuming = 0, False
+    read, resuming, asked = 0, False, False
     for event in events:
         match event.payload:
             case InputReceived(message):
@@ -47,9 +48,11 @@ def rounds(events: Iterable[Event]) -> list[Round]:
             case Started():
                 first = opened.pop().first if resuming else read
                 opened.append(_Open(first, inputs[first:], []))
-                read, resuming = len(inputs), False
+                read, resuming, asked = len(inputs), False, False
             case Rescued():
                 resuming = True
+            case Steered(how="resume"):
+                resuming = resuming or asked
             case ArtifactAdded(_, parts, name, append=append) if name == RESPONSE:
                 if not append:
                     opened[-1].response.clear()
@@ -58,6 +61,7 @@ def rounds(events: Iterable[Event]) -> list[Round]:
                 opened and said.parts
             ):
                 opened[-1].words = said.parts
+                asked = isinstance(said, InputRequired)
             case _:
                 continue
     return [Round(tuple(one.asked), _answer(one)) for one in opened]

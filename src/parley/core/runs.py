@@ -22,11 +22,14 @@ from parley.core.events import (
     Omitted,
     Origin,
     Payload,
+    Planned,
     Progress,
     Rejected,
     Replied,
     Rescued,
     Started,
+    Steered,
+    Stepped,
     Submitted,
     ToolCalled,
     ToolReturned,
@@ -98,6 +101,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """What its agent noted for later turns."""
     trace: Trace | None = None
     """The newest that came with an input."""
+    orchestration: RunId | None = None
+    """The orchestration that it carries out, if it does."""
 
     @property
     def ended(self) -> bool:
@@ -119,6 +124,10 @@ class Run(Struct, frozen=True, omit_defaults=True):
         return self.owner.startswith(ELSEWHERE)
 
 
+_TOLD = (Planned, Stepped, Steered)
+"""Said to whoever reads the status, as progress is."""
+
+
 def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) -> Run:
     """The state after an event. Total: whatever was decided can be folded."""
     if run is None and isinstance(event, Submitted):
@@ -126,6 +135,7 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
             run_id, event.agent, event.conversation, event.principal, event.parent,
             state=State.INPUT_REQUIRED if event.open else State.SUBMITTED, open=event.open,
             version=seq, created_at=at, updated_at=at, status_at=at, origin=event.origin,
+            orchestration=None if event.rules is None else run_id,
         )  # fmt: skip
     if run is None:
         raise RunNotFound("A log begins with `submitted`.")
@@ -134,7 +144,8 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
     if isinstance(event, Progress):
         return replace(run, version=seq, updated_at=at, status_at=at if event.parts else run.status_at)
     changes = _changes(run, at, event)
-    status_at = at if changes.get("state", run.state) is not run.state else run.status_at
+    told = isinstance(event, _TOLD) or changes.get("state", run.state) is not run.state
+    status_at = at if told else run.status_at
     return replace(run, version=seq, updated_at=at, status_at=status_at, **changes)
 
 
@@ -148,6 +159,11 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             }  # fmt: skip
         case Progress() | ArtifactAdded() | ToolCalled() | ToolReturned() | Omitted():
             return {}
+        case Planned() | Stepped():
+            # It gets on, so that the next crash is not one more of the same.
+            return {"rescues": 0}
+        case Steered():
+            return _steered(run, event)
         case Forked():
             return _forked(run, event)
         case Noted():
@@ -187,11 +203,19 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             assert_never(event)
 
 
+def _steered(run: Run, event: Steered) -> dict[str, Any]:
+    """Who waits for leave to go on takes the broken-off turn up again."""
+    if event.how == "resume" and run.state in WAITING:
+        return {"state": State.SUBMITTED, "read": run.read_before, "resuming": True}
+    return {}
+
+
 def _forked(run: Run, event: Forked) -> dict[str, Any]:
     """The run is its own from here: nobody works on it, its time and its rescues count from zero, and it belongs to
     the trace in which it was made."""
     changes: dict[str, Any] = {
         "state": State.SUBMITTED, "owner": "", "spent_ms": 0, "rescues": 0, "trace": event.trace,
+        "orchestration": event.orchestration or run.orchestration,
     }  # fmt: skip
     if event.again and (run.state is State.WORKING or run.inputs == run.read):
         return {**changes, "read": run.read_before, "resuming": True}

@@ -18,11 +18,16 @@ from parley.core.events import (
     InputReceived,
     InputRequired,
     Payload,
+    Planned,
     Progress,
     Rejected,
     Replied,
+    Steered,
+    Stepped,
     TurnEnded,
 )
+from parley.core.orchestrations import Orchestration
+from parley.core.orchestrations import evolve as evolve_steps
 from parley.core.runs import Run, State, evolve
 from parley.errors import RunNotFound
 
@@ -62,6 +67,8 @@ class View:
         self._artifacts: dict[str, _Building] = {}
         self._status = Status(State.SUBMITTED, 0)
         self.reply: Said | None = None
+        self.orchestration: Orchestration | None = None
+        """What it carries out, if it is an orchestration."""
         self.has_blobs = False
         """Whether some part refers to bytes that are kept beside the log."""
 
@@ -86,12 +93,15 @@ class View:
 
     def snapshot(self) -> bytes:
         """All that can be seen now, to be kept when the events are forgotten."""
-        return _encode_snapshot(_Snapshot(self.run, self._status, self._history, self.artifacts, self.reply))
+        return _encode_snapshot(
+            _Snapshot(self.run, self._status, self._history, self.artifacts, self.reply, self.orchestration)
+        )
 
     @staticmethod
     def restored(snapshot: bytes) -> "View":
         kept, view = _decode_snapshot(snapshot), View()
         view._run, view._status, view._history, view.reply = kept.run, kept.status, kept.history, kept.reply
+        view.orchestration = kept.orchestration
         for artifact in kept.artifacts:
             first = ArtifactAdded(
                 artifact.id, artifact.parts, artifact.name, artifact.description, last=artifact.complete,
@@ -113,6 +123,8 @@ class View:
             return
         before = self._run
         self._run = evolve(before, event.run, event.seq, event.at, payload)
+        if self._run.orchestration is not None:
+            self.orchestration = evolve_steps(self.orchestration, event)
         match payload:
             case InputReceived(message):
                 self._hear(message)
@@ -153,12 +165,13 @@ class View:
             building.metadata = _combined(building.metadata, event.metadata)
 
 
-class _Snapshot(Struct, frozen=True):
+class _Snapshot(Struct, frozen=True, omit_defaults=True):
     run: Run
     status: Status
     history: list[Said]
     artifacts: list[Artifact]
     reply: Said | None
+    orchestration: Orchestration | None = None
 
 
 _encode_snapshot = msgspec.json.Encoder().encode
@@ -207,6 +220,9 @@ def _about(payload: Payload) -> Raw | UnsetType:
             return Raw(msgspec.json.encode({"code": code}))
         case Replied():
             return payload.metadata
+        case Stepped(step, status):
+            about = {"step": step, "status": status, "attempt": payload.attempt, "task": payload.run}
+            return Raw(msgspec.json.encode(about))
         case _:
             return UNSET
 
@@ -217,7 +233,26 @@ def _words(payload: Payload) -> Parts:
             return (text_part(reason),)
         case Canceled(reason):
             return (text_part(reason),) if reason else ()
+        case Planned() | Stepped() | Steered():
+            return (text_part(told(payload)),)
         case Progress() | InputRequired() | AuthRequired() | Completed() | Replied() | TurnEnded():
             return payload.parts
         case _:
             return ()
+
+
+def told(payload: Planned | Stepped | Steered) -> str:
+    """What happens in an orchestration, in a sentence."""
+    match payload:
+        case Planned(steps):
+            return f"Planned {len(steps)} steps: {', '.join(step.title for step in steps)}."
+        case Stepped(step, status, number, total):
+            happened = "failed, to be tried again" if status == "pending" else status
+            why = f" ({payload.reason})" if payload.reason else ""
+            return f"Step {number}/{total} {payload.name or step}: {happened}{why}"
+        case Steered("pause"):
+            return "Paused: no further step begins."
+        case Steered("resume"):
+            return "Going on."
+        case Steered():
+            return f"Step {payload.step} is tried again."
