@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from parley import __version__
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
+from parley.engine.conducting import Conductor
 from parley.engine.deliveries import Deliveries
 from parley.engine.elsewhere import Elsewhere
 from parley.engine.exchange import Exchange
@@ -104,6 +105,7 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
         keep_ms=_keep_ms(settings),
         shared=settings.store == "postgres",
     )
+    exchange.execution.conduct = Conductor(exchange).conducted
     for driver in drivers:
         exchange.add(driver)
     OUTSIDE.open_guarded = lambda: GuardedTransport(Guard(_allowed(settings)))

@@ -156,6 +156,17 @@ class Conducted(RuleBasedStateMachine):
 
     @precondition(lambda self: self.working)
     @rule()
+    def an_end_that_is_overtaken_does_not_hold(self) -> None:
+        ending = conclusion(self.state)
+        if ending is not None and self.state.status in ("running", "paused"):
+            seen, before = self.state.version, self.state.steps
+            self.book.do(Steer(Steered("pause", "ann")), Emit(self.run.epoch, ending, seen))
+            assert self.run.ready
+            self.book.do(Begin("r"))
+            assert (self.state.steps, self.state.paused) == (before, True)
+
+    @precondition(lambda self: self.working)
+    @rule()
     def crash(self) -> None:
         """Whoever takes it up finds every step as it was, with the same run."""
         before = self.state.steps

@@ -126,10 +126,12 @@ _GOOD_ENDS = (Completed, Replied, *_QUESTIONS)
 
 
 class Emit(Struct, frozen=True):
-    """What the executor of `epoch` has to say."""
+    """What the executor of `epoch` has to say. An end that was decided when the log had come `upto` an event does not
+    hold where somebody has steered the run since: the turn is taken up again."""
 
     epoch: int
     report: Report
+    upto: int | None = None
 
 
 class Adopt(Struct, frozen=True):
@@ -306,6 +308,8 @@ def _emit(run: Run, command: Emit) -> list[Payload]:
     if run.cancel_requested:
         # Whatever ends the turn once a cancel is on record, the run was canceled: one end, known to all.
         return [Canceled(report.reason if isinstance(report, Canceled) else None)]
+    if command.upto is not None and run.steered > command.upto:
+        return [Rescued(run.epoch + 1, run.rescues, "resume")]
     if run.inputs > run.read and isinstance(report, _GOOD_ENDS):
         # An acknowledged input is never lost: the run goes on with it.
         return [TurnEnded(report.parts)]

@@ -15,6 +15,7 @@ from parley.core.events import (
     Forked,
     InputReceived,
     InputRequired,
+    Payload,
     Planned,
     Rejected,
     Replied,
@@ -75,6 +76,8 @@ class Orchestration(Struct, frozen=True, omit_defaults=True):
     paused: bool = False
     asked: tuple[str, ...] = ()
     """The steps whose checkpoints wait for an answer."""
+    failing: bool = False
+    """Whether a step has failed for good since somebody last wanted one tried again."""
     aborted: bool = False
     resting: bool = False
     """Whether nobody works on it."""
@@ -106,7 +109,7 @@ class Orchestration(Struct, frozen=True, omit_defaults=True):
     @property
     def halted(self) -> bool:
         """Whether no further step is begun: one has failed for good, or somebody does not want it."""
-        return self.paused or self.aborted or bool(self.asked) or self.count("failed") > 0
+        return self.paused or self.aborted or bool(self.asked) or self.failing
 
     @property
     def total(self) -> int:
@@ -161,11 +164,18 @@ def evolve(state: Orchestration | None, event: Event) -> Orchestration | None:
             event.run, event.run, payload.agent, payload.conversation, payload.principal, payload.rules, event.at,
             event.seq, resting=payload.open,
         )  # fmt: skip
-    return None if state is None else replace(_changed(state, event), version=event.seq)
+    if state is None:
+        return None
+    return replace(_changed(state, event.seq, event.at, payload) if payload else state, version=event.seq)
 
 
-def _changed(state: Orchestration, event: Event) -> Orchestration:
-    match event.payload:
+def foreseen(state: Orchestration, event: Stepped, at: int) -> Orchestration:
+    """The state that an event will lead to, for what is decided together with it."""
+    return _stepped(state, event, at)
+
+
+def _changed(state: Orchestration, seq: int, at: int, payload: Payload) -> Orchestration:
+    match payload:
         case InputReceived(message):
             return _heard(state, message.parts)
         case Started():
@@ -173,23 +183,23 @@ def _changed(state: Orchestration, event: Event) -> Orchestration:
         case Planned(steps, turn):
             fresh = tuple(StepState(step, number) for number, step in enumerate(steps, 1))
             return replace(
-                state, steps=fresh, plan=event.seq, turn=turn, message=state.words, words=(), aborted=False,
-                paused=False, asked=(), started_at=state.started_at or event.at,
+                state, steps=fresh, plan=seq, turn=turn, message=state.words, words=(), aborted=False, failing=False,
+                paused=False, asked=(), started_at=state.started_at or at,
             )  # fmt: skip
         case Stepped() as stepped:
-            return _stepped(state, stepped, event.at)
+            return _stepped(state, stepped, at)
         case Steered() as steered:
-            return replace(_steered(state, steered), steered_at=event.at)
+            return replace(_steered(state, steered), steered_at=at)
         case InputRequired() | TurnEnded():
             return replace(state, resting=True)
         case Forked(orchestration=orchestration):
             return _forked(state, orchestration)
         case Completed() | Replied():
-            return replace(_stopped(state, event.at), ending="completed")
+            return replace(_stopped(state, at), ending="completed")
         case Failed(code, reason) | Rejected(code, reason):
-            return replace(_stopped(state, event.at, "running"), ending="failed", code=code, reason=reason)
+            return replace(_stopped(state, at, "running"), ending="failed", code=code, reason=reason)
         case Canceled():
-            return replace(_stopped(state, event.at, "running", "pending"), ending="cancelled")
+            return replace(_stopped(state, at, "running", "pending"), ending="cancelled")
         case _:
             return state
 
@@ -211,7 +221,8 @@ def _stepped(state: Orchestration, event: Stepped, at: int) -> Orchestration:
         one, status=event.status, ended_at=at, due=event.due, output=event.output, code=event.code, reason=event.reason
     )
     asks = event.status == "completed" and one.step.checkpoint
-    return replace(_with(state, ended), asked=(*state.asked, event.step) if asks else state.asked)
+    asked = (*state.asked, event.step) if asks else state.asked
+    return replace(_with(state, ended), asked=asked, failing=state.failing or event.status == "failed")
 
 
 def _heard(state: Orchestration, parts: Parts) -> Orchestration:
@@ -249,7 +260,7 @@ def _again(state: Orchestration, id_: str) -> Orchestration:
         else one
         for one in state.steps
     )
-    return replace(state, steps=steps)
+    return replace(state, steps=steps, failing=False)
 
 
 def _forked(state: Orchestration, orchestration: RunId | None) -> Orchestration:
@@ -259,7 +270,9 @@ def _forked(state: Orchestration, orchestration: RunId | None) -> Orchestration:
     steps = tuple(
         one if one.status in keep else StepState(one.step, one.number, attempt=one.attempt) for one in state.steps
     )
-    return replace(state, id=orchestration or state.id, steps=steps, paused=False, asked=(), aborted=False)
+    return replace(
+        state, id=orchestration or state.id, steps=steps, paused=False, asked=(), aborted=False, failing=False
+    )
 
 
 def _stopped(state: Orchestration, at: int, *statuses: StepStatus) -> Orchestration:

@@ -103,6 +103,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """The newest that came with an input."""
     orchestration: RunId | None = None
     """The orchestration that it carries out, if it does."""
+    steered: int = 0
+    """The number of the event with which somebody last steered it."""
 
     @property
     def ended(self) -> bool:
@@ -205,9 +207,10 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
 
 def _steered(run: Run, event: Steered) -> dict[str, Any]:
     """Who waits for leave to go on takes the broken-off turn up again."""
+    changes: dict[str, Any] = {"steered": run.version + 1}
     if event.how == "resume" and run.state in WAITING:
-        return {"state": State.SUBMITTED, "read": run.read_before, "resuming": True}
-    return {}
+        return {**changes, "state": State.SUBMITTED, "read": run.read_before, "resuming": True}
+    return changes
 
 
 def _forked(run: Run, event: Forked) -> dict[str, Any]:

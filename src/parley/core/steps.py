@@ -103,7 +103,8 @@ def conclusion(state: Orchestration) -> Completed | Failed | InputRequired | Non
     """How the turn ends when nothing is under way any more; None while there is something to do."""
     if state.running or not state.steps:
         return None
-    if failed := [one for one in state.steps if one.status == "failed"]:
+    failed = [one for one in state.steps if one.status == "failed"]
+    if failed and (state.halted or not _waiting(state)):
         reasons = [f"Step {_place(state, one)} failed: {one.reason or one.code}" for one in failed]
         return Failed("step_failed", " ".join(reasons))
     if state.aborted:

@@ -83,6 +83,12 @@ class View:
         return self._status
 
     @property
+    def code(self) -> str:
+        """Why it failed or was rejected, as a program reads it; empty for any other."""
+        said = self._status.said
+        return _code(said.metadata).code if said and said.metadata is not UNSET else ""
+
+    @property
     def history(self) -> list[Said]:
         """Everything said before the current status message, oldest first."""
         return self._history
@@ -110,6 +116,13 @@ class View:
             view._add(first)
         for said in kept.history:
             view._note_blobs(said.parts)
+        return view
+
+    @staticmethod
+    def bare(run: Run) -> "View":
+        """That there is such a run and how it stands, and nothing of what was said and made."""
+        view = View()
+        view._run, view._status = run, Status(run.state, run.status_at)
         return view
 
     def feed(self, events: Iterable[Event]) -> None:
@@ -204,6 +217,13 @@ def _combined(before: Raw | UnsetType, more: Raw | UnsetType) -> Raw | UnsetType
 
 
 _names = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+class _Coded(Struct):
+    code: str = ""
+
+
+_code = msgspec.json.Decoder(_Coded).decode
 
 
 def spoken(event: Event, payload: Payload) -> Said | None:

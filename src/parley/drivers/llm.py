@@ -1,17 +1,21 @@
 """A language model as an agent: it reads what was said before and the new input, and streams its answer."""
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
+
+from msgspec.structs import replace
 
 from parley.core.agents import Agent
 from parley.core.artifacts import text_part
 from parley.core.conversations import Message
 from parley.core.dialogue import Round
 from parley.core.events import Rejected
+from parley.core.planning import instructions_for, plan_in, repair
+from parley.core.plans import Steps, check_plan
 from parley.core.turns import Output, Reply, Text
 from parley.engine.ports import Delta, Finish, Llm, Sampling, Speech, Usage
 from parley.engine.turns import Turn
-from parley.errors import ContentNotSupported, ModelError, ModelInterrupted
+from parley.errors import ContentNotSupported, ModelError, ModelInterrupted, PlanInvalid
 from parley.telemetry import tell
 
 HISTORY = 20
@@ -64,10 +68,32 @@ class LlmDriver:
         if not streamed:
             yield Reply("".join(answer.said), answer.about)
 
-    async def _asked(self, messages: list[Speech], answer: "_Answer", turn: Turn) -> AsyncGenerator[Text, None]:
+    async def plan(self, turn: Turn, agents: Sequence[Agent]) -> Steps:
+        """Ask the model for a plan; one that cannot be used it may correct once."""
+        sampling = replace(self._sampling, instructions=instructions_for(agents, self._sampling.instructions))
+        messages = await self._messages(turn)
+        known = {agent.slug for agent in agents}
+        answer = await self._planned(messages, sampling, turn)
+        try:
+            return _usable(answer, known)
+        except PlanInvalid as error:
+            tell("plan.repaired", run=turn.run_id, agent=self._agent.slug, reason=error.message)
+            said = Speech("agent", (text_part(answer or "…"),)), Speech("user", (text_part(repair(error)),))
+            return _usable(await self._planned([*messages, *said], sampling, turn), known)
+
+    async def _planned(self, messages: list[Speech], sampling: Sampling, turn: Turn) -> str:
+        answer = _Answer(self._agent.model or "")
+        async with aclosing(self._asked(messages, answer, turn, sampling)) as pieces:
+            async for _ in pieces:
+                pass
+        return "".join(answer.said)
+
+    async def _asked(
+        self, messages: list[Speech], answer: "_Answer", turn: Turn, sampling: Sampling | None = None
+    ) -> AsyncGenerator[Text, None]:
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                async with aclosing(self._llm.stream(messages, self._sampling)) as outputs:
+                async with aclosing(self._llm.stream(messages, sampling or self._sampling)) as outputs:
                     async for output in outputs:
                         for text in answer.heard(output):
                             yield text
@@ -84,6 +110,12 @@ class LlmDriver:
         if not new:
             raise ContentNotSupported("There is nothing to answer: the message is blank.")
         return [*said, *new]
+
+
+def _usable(answer: str, agents: set[str]) -> Steps:
+    steps = plan_in(answer)
+    check_plan(steps, lambda step: None if step.agent in agents else f"there is no agent {step.agent} here.")
+    return steps
 
 
 class _Answer:

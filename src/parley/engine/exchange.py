@@ -20,6 +20,7 @@ from parley.engine.bells import Bells
 from parley.engine.commands import MAX_PAYLOAD, Commands, Outcome
 from parley.engine.execution import GRACE_S, Execution
 from parley.engine.membership import LEASE_S, Membership
+from parley.engine.planning import StepRunner
 from parley.engine.ports import Blobs, Cluster, Distant, Driver, Forsaken, Key, LogStore, Signals
 from parley.engine.requests import Branch, Opening, Send, branch_key, send_key
 from parley.engine.retention import Retention
@@ -74,6 +75,8 @@ class Exchange:
         """Called with what a run has grown by here; must not wait."""
         self.on_cancel: Callable[[Run], Coroutine[None, None, None]] | None = None
         """Begun for a run that is to be canceled and is worked on elsewhere."""
+        self.steps: StepRunner | None = None
+        """Who carries out the steps of orchestrations, if not their agents alone."""
         self.offers = Bells()
         """Rung for an agent whose work waits for somebody to come for it."""
         self.growth = Bells()
@@ -141,7 +144,7 @@ class Exchange:
             if run is not None:
                 return await self.give(run, send.message, key)
             message = await self.attachments.stored_message(send.message)
-            start = Start(agent.slug, conversation, str(send.principal), message, trace=sent())
+            start = Start(agent.slug, conversation, str(send.principal), message, trace=sent(), rules=send.rules)
             return await self._start(new_run_id(), start, key)
 
     async def fork(self, branch: Branch) -> Outcome:
@@ -165,7 +168,8 @@ class Exchange:
         last = entries[-1]
         origin = Origin(run.id, last.seq, last.hash.hex())
         payloads = tuple(entry.payload for entry in entries if entry.payload is not None)
-        fork = Fork(origin, payloads, str(branch.principal), message, trace=sent())
+        by, continues = str(branch.principal), branch.continues
+        fork = Fork(origin, payloads, by, message, trace=sent(), continues=continues, steered=branch.steered)
         return await self._begun(new_run_id(), agent, fork, key)
 
     async def open(self, opening: Opening) -> Outcome:
@@ -174,7 +178,8 @@ class Exchange:
             raise Invalid("A run id has 1 to 128 letters, digits or ._:@/+=~-", field="run_id")
         run_id = RunId(opening.run) if opening.run else new_run_id()
         conversation = conversation_for(opening.conversation)
-        start = Start(agent.slug, conversation, str(opening.principal), None, open=True)
+        rules = self.agents.rules(agent.slug)
+        start = Start(agent.slug, conversation, str(opening.principal), None, open=True, rules=rules)
         try:
             return await self.commands.execute(run_id, start)
         except VersionConflict:
@@ -247,23 +252,31 @@ class Exchange:
         """Follow what happens after a command of this process."""
         return self.streams.begin(outcome.run.id, outcome.run.version)
 
-    async def settled(self, outcome: Outcome) -> View:
-        """Wait until the run has ended or waits for somebody; what it is then."""
+    async def settled(self, outcome: Outcome, *, ended: bool = False) -> View:
+        """Wait until the run has ended or, unless only its end will do, waits for somebody; what it is then."""
         if not outcome.replayed and outcome.events and outcome.events[0].seq == 1:
             view, follower = view_of(outcome.events), self.continue_from(outcome)
         else:
             view = await self.view(outcome.run.id)
             follower = await self.follow(outcome.run.id, view.run.version)
         with follower:
-            while not view.run.settled:
+            while not (view.run.ended if ended else view.run.settled):
                 view.feed(await follower.next())
         return view
 
+    async def begin(self, run_id: RunId, start: Start) -> Outcome:
+        """Begin a run whose id follows from what it is for, or find the one that was begun for the same."""
+        try:
+            return await self._start(run_id, start, None)
+        except VersionConflict:
+            return Outcome(await self.commands.state(run_id), [], replayed=True)
+
     async def _start(self, run_id: RunId, start: Start, key: Key | None) -> Outcome:
+        start = msgspec.structs.replace(start, rules=start.rules or self.agents.rules(start.agent))
         return await self._begun(run_id, self.agent(start.agent), start, key)
 
     async def _begun(self, run_id: RunId, agent: Agent, command: Start | Fork, key: Key | None) -> Outcome:
-        how = await self.execution.admit(agent)
+        how = await self.execution.admit(agent, at_once=_orchestrates(command))
         if isinstance(how, Rejected):
             return await self.commands.execute(run_id, msgspec.structs.replace(command, reject=how), key=key)
         return await self._accept(run_id, msgspec.structs.replace(command, begin=how), key)
@@ -310,11 +323,7 @@ class Exchange:
         message = Message(f"{child}.0", (text_part(text),), hops_metadata(hops))
         trace = sent() or parent.trace
         start = Start(slug, parent.conversation, parent.principal, message, parent.id, trace=trace)
-        try:
-            outcome = await self._start(child, start, None)
-        except VersionConflict:
-            outcome = Outcome(await self.commands.state(child), [], replayed=True)
-        return await self.settled(outcome)
+        return await self.settled(await self.begin(child, start))
 
     def _published(self, run: Run, events: list[Event]) -> None:
         self.execution.logs.heard(run.id, events)
@@ -376,6 +385,10 @@ class Exchange:
                 await self._cancel(child, Cancel(run.principal, f"Its parent task {run.id} ended."))
             except (RunEnded, RunNotFound):
                 continue
+
+
+def _orchestrates(command: Start | Fork) -> bool:
+    return (command.rules if isinstance(command, Start) else command.continues) is not None
 
 
 def _same(run: Run, start: Start) -> Run:

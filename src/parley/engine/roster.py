@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from parley.core.agents import Agent, check_agent
+from parley.core.plans import Rules
+from parley.engine.planning import Orchestrating
 from parley.engine.ports import Driver
 from parley.errors import AgentNotFound, Invalid
 
@@ -22,6 +24,7 @@ class Roster(Mapping[str, Agent]):
 
     def __init__(self) -> None:
         self._served: dict[str, Driver] = {}
+        self._rules: dict[str, Rules] = {}
 
     def __getitem__(self, slug: str) -> Agent:
         return self._served[slug].agent
@@ -44,9 +47,12 @@ class Roster(Mapping[str, Agent]):
     def driver(self, slug: str) -> Driver | None:
         return self._served.get(slug)
 
+    def rules(self, slug: str) -> Rules | None:
+        """Those of an agent that makes an orchestration of every message."""
+        return self._rules.get(slug)
+
     def add(self, driver: Driver) -> None:
-        _by_slug([*self._served.values(), driver])
-        self._served[driver.agent.slug] = driver
+        self._serve(_by_slug([*self._served.values(), driver]))
 
     def replace(self, drivers: Sequence[Driver]) -> Changed:
         """Serve exactly these, all or none of the change; those that are equal stay the ones they were."""
@@ -57,9 +63,12 @@ class Roster(Mapping[str, Agent]):
             removed=[slug for slug in before if slug not in wanted],
         )
         kept = {slug: before[slug] for slug in wanted if slug in before and slug not in changed.replaced}
-        self._served.clear()
-        self._served.update({**wanted, **kept})
+        self._serve({**wanted, **kept})
         return changed
+
+    def _serve(self, drivers: dict[str, Driver]) -> None:
+        self._served = drivers
+        self._rules = {slug: one.rules for slug, one in drivers.items() if isinstance(one, Orchestrating)}
 
 
 def _by_slug(drivers: Sequence[Driver]) -> dict[str, Driver]:

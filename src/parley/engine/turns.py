@@ -10,6 +10,7 @@ from parley.core.artifacts import Artifact, Parts, text_of
 from parley.core.conversations import Message
 from parley.core.dialogue import Round, rounds
 from parley.core.events import QUESTIONS, ArtifactAdded, Event, InputReceived, Noted, Progress
+from parley.core.orchestrations import Orchestration
 from parley.core.runs import Run
 from parley.core.views import Said, View, view_of
 from parley.ids import ConversationId, RunId
@@ -148,6 +149,11 @@ class Turn:
     @property
     def artifacts(self) -> list[Artifact]:
         return self._view.artifacts
+
+    @property
+    def orchestration(self) -> Orchestration | None:
+        """What this run carries out, if it is an orchestration."""
+        return self._view.orchestration
 
     async def loaded(self, parts: Parts) -> Parts:
         """The same parts with their bytes in place: large ones are kept beside the log."""

@@ -1,9 +1,11 @@
 """A model that is none: it needs no key and no network, says so, and answers the same to the same."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 
+from parley.core.planning import agents_offered
 from parley.engine.ports import Delta, Finish, Sampling, Speech, Usage
 from parley.models.content import TEXTS, words
 
@@ -25,7 +27,8 @@ class OfflineModel:
         read = [words(message.parts) for message in messages]
         counted = sum(len(text.split()) for text in (*read, sampling.instructions or ""))
         yield Usage(NAME, counted, 0)
-        answer = _answer(read)[: sampling.max_tokens]
+        agents = agents_offered(sampling.instructions or "")
+        answer = (_plan(read[-1], agents) if agents else _answer(read))[: sampling.max_tokens]
         for place, word in enumerate(answer):
             yield Delta(f" {word}" if place else word)
             await asyncio.sleep(self.pause_s)
@@ -37,3 +40,13 @@ def _answer(read: list[str]) -> list[str]:
     """A token is a word here."""
     before = f" Before that came {len(read) - 1} messages." if len(read) > 1 else ""
     return f"This is the offline model, which only repeats. You said: {read[-1]}{before}".split(" ")
+
+
+def _plan(request: str, agents: list[str]) -> list[str]:
+    """The agents that the request names, in that order, one after another; the first one if it names none."""
+    named = [word.strip(".,:;!?`'\"") for word in request.lower().split()]
+    chosen = list(dict.fromkeys(word for word in named if word in agents)) or agents[:1]
+    steps = [
+        {"id": agent, "agent": agent, "dependsOn": chosen[:place][-1:]} for place, agent in enumerate(chosen)
+    ]  # fmt: skip
+    return json.dumps({"steps": steps}).split(" ")
