@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: run test check format bench conformance contract soak clean help
+.PHONY: run test check format sdk bench conformance contract soak clean help
 
 help:                ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -30,6 +30,9 @@ format: $(STAMP)     ## put the code in shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+sdk: $(STAMP)        ## build the TypeScript SDK, its types from the contract's document
+	$(BIN)/python -m sdk
+
 bench: $(STAMP)      ## measure; ONLY=name runs some of it
 	$(BIN)/python -m bench $(ONLY)
 
@@ -45,4 +48,4 @@ soak: $(STAMP)       ## kill -9 again and again, on SQLite and with two replicas
 	$(BIN)/python -m bench.memory
 
 clean:               ## forget what was built
-	rm -rf $(VENV) build dist .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build dist .ruff_cache .import_linter_cache $(addprefix sdk/typescript/,node_modules build dist)

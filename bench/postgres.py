@@ -55,7 +55,7 @@ def server_url() -> str:
     """One server for all rows, on the disk that is measured."""
     stack = ExitStack()
     atexit.register(stack.close)
-    return stack.enter_context(postgres_server(stack.enter_context(scratch())))
+    return stack.enter_context(postgres_server(stack.enter_context(scratch()), durable=True))
 
 
 def engine_rate(writers: int) -> float:

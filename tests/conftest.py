@@ -8,7 +8,7 @@ from parley.engine.ports import LogStore
 from parley.stores.memory import MemoryStore
 from parley.stores.postgres import PostgresStore, open_pool
 from parley.stores.sqlite import SqliteStore
-from parley.testing.databases import fresh_database, postgres_server
+from parley.testing.databases import fresh_database, give_back, postgres_server
 
 # Programs are started while gRPC is loaded; its fork handlers would only complain.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -26,20 +26,27 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-async def database(postgres: str) -> str:
+async def database(postgres: str) -> AsyncIterator[str]:
     """An empty database."""
-    return await fresh_database(postgres)
+    url = await fresh_database(postgres)
+    yield url
+    await give_back(postgres, url)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LogStore]:
     """Whatever touches a store is tested on every store."""
     made: LogStore
+    server = url = ""
     if request.param == "memory":
         made = MemoryStore()
     elif request.param == "sqlite":
         made = SqliteStore(tmp_path / "data")
     else:
-        made = PostgresStore(await open_pool(await fresh_database(request.getfixturevalue("postgres"))))
+        server = request.getfixturevalue("postgres")
+        url = await fresh_database(server)
+        made = PostgresStore(await open_pool(url))
     yield made
     await made.close()
+    if server:
+        await give_back(server, url)

@@ -11,6 +11,7 @@ from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
+from parley.assembly.modes import open_modes
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.engine.conducting import Conductor
@@ -40,6 +41,8 @@ from parley.faces.edge.taskruns import TaskRunCalls
 from parley.faces.http import Endpoint, answer
 from parley.faces.identity import Identified
 from parley.faces.metrics import MetricsFace
+from parley.faces.modes.face import refuse as refuse_task
+from parley.faces.modes.words import PREFIX as MODES
 from parley.faces.runtime.deliveries import Deliveries as DeliveriesFace
 from parley.faces.runtime.face import Runtime
 from parley.faces.runtime.operations import routes as runtime_routes
@@ -57,7 +60,7 @@ from parley.security.secrets import Secrets
 from parley.security.signatures import DEVELOPMENT_KEYS, Signatures
 from parley.security.signing import SigningKeys
 from parley.security.tokens import Tokens
-from parley.settings import Settings, postgres_url
+from parley.settings import Settings, blobs_location, postgres_url
 from parley.stores.blobs import open_blobs
 from parley.stores.cluster import PostgresCluster
 from parley.stores.memory import MemoryStore
@@ -75,7 +78,7 @@ _DAY_MS = 24 * 3600 * 1000
 TRACE_HEADERS = ["X-Request-ID", "traceparent", "tracestate"]
 CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
-    *TRACE_HEADERS,
+    "Prefer", *TRACE_HEADERS,
 ]  # fmt: skip
 GRPC_STOP_S = 2.0
 SWITCH_INTERVAL_S = 0.0005
@@ -96,7 +99,7 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
     store, cluster, signals = await _open_store(settings)
     exchange = Exchange(
         store,
-        open_blobs(settings.blobs or ("memory:" if settings.store == "memory" else str(settings.data_dir / "blobs"))),
+        open_blobs(blobs_location(settings)),
         cluster,
         signals,
         max_payload=settings.max_payload_bytes,
@@ -197,13 +200,13 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
     origins = frozenset(settings.cors_origins)
     if settings.auth == "local" and "*" in origins:
         raise ConfigurationError("With auth = local any page could ask: name the cors_origins.", field="cors_origins")
-    app = Identified(app, gate, origins, signed, settings.max_body_bytes)
+    app = Identified(app, gate, origins, signed, settings.max_body_bytes, {MODES: refuse_task})
     if not origins:
         return app
     return CORSMiddleware(
         app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "DELETE"],
         allow_headers=CORS_HEADERS,
-        expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "WWW-Authenticate", *TRACE_HEADERS],
+        expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "Retry-After", "WWW-Authenticate", *TRACE_HEADERS],
     )  # fmt: skip
 
 
@@ -229,12 +232,14 @@ async def open_faces(
             async with (
                 open_tools(exchange, settings, records) as tools,
                 open_edge(exchange, settings, records, base_url) as edge,
+                open_modes(exchange, settings, open_secrets(settings), base_url, __version__) as modes,
                 _grpc(settings, grpc_port, base_url, operations, entrance, cards),
             ):
                 runs = Runs(exchange, Frames(exchange, records), default)
                 table = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
                 with counting(exchange) as metrics:
                     routes = [
+                        *modes,
                         Mount(RUNTIME, Runtime(signed, table, settings.max_body_bytes)),
                         *_plain_routes(exchange, discovery),
                         *MetricsFace(metrics, exchange).routes(),

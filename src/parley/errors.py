@@ -67,6 +67,30 @@ class RunNotFound(NotFound):
     code = "run_not_found"
 
 
+class ConversationNotFound(NotFound):
+    """Nobody has begun this conversation, or it was deleted, or it is somebody else's."""
+
+    code = "conversation_not_found"
+
+
+class ExportNotFound(NotFound):
+    """An export that is not there, or no longer: it expired, or its conversation was deleted."""
+
+    code = "export_not_found"
+
+
+class DocumentNotFound(NotFound):
+    """The conversation has no plan, or no deliverable."""
+
+    code = "document_not_found"
+
+
+class DocumentVersionNotFound(NotFound):
+    """The document has no such version."""
+
+    code = "document_version_not_found"
+
+
 class AgentNotFound(NotFound):
     code = "agent_not_found"
 
@@ -89,6 +113,18 @@ class Forbidden(ParleyError):
     """Who asks is known, and may not do this."""
 
     code = "permission_denied"
+
+
+class LinkRefused(Forbidden):
+    """A link that this server has not signed, or not like this."""
+
+    code = "link_refused"
+
+
+class LinkExpired(Forbidden):
+    """The link was good once."""
+
+    code = "link_expired"
 
 
 class RuntimeRevoked(Unauthenticated):
@@ -137,6 +173,12 @@ class Conflict(ParleyError):
     code = "conflict"
 
 
+class ConversationBusy(Conflict):
+    """A task of the conversation was told to stop and has not stopped yet; try again."""
+
+    code = "conversation_busy"
+
+
 class InvalidState(Conflict):
     """What is asked for cannot be done as things stand; `details['state']` says how."""
 
@@ -171,6 +213,18 @@ class KeyTaken(Conflict):
     """The idempotency key was stored by a rival append in the meantime."""
 
     code = "idempotency_key_taken"
+
+
+class Outdated(Conflict):
+    """A document has changed since it was read: read it again, decide again."""
+
+    code = "outdated"
+
+
+class CurrentVersion(Conflict):
+    """The version that holds cannot be deleted."""
+
+    code = "current_version"
 
 
 class KeyReused(Conflict):
@@ -264,6 +318,30 @@ class UnknownMethod(Invalid):
     code = "unknown_method"
 
 
+class UnknownMode(Invalid):
+    """Contract 002 has no such mode."""
+
+    code = "unknown_mode"
+
+
+class UnknownAction(Invalid):
+    """The mode has no such action, or it is not offered here."""
+
+    code = "unknown_action"
+
+
+class ParamInvalid(Invalid):
+    """A parameter of an action is missing or is not what it must be; `details['field']` says which."""
+
+    code = "param_invalid"
+
+
+class NotCapable(Forbidden):
+    """The agent lists what it can do, and this is not among it."""
+
+    code = "not_capable"
+
+
 class VersionNotSupported(Invalid):
     code = "version_not_supported"
 
@@ -306,6 +384,12 @@ class StoreUnavailable(ParleyError):
     """The store refused the write (closed, full, read-only); nothing of it was kept."""
 
     code = "store_unavailable"
+
+
+class ExportFailed(ParleyError):
+    """A conversation could not be made into a file of this format."""
+
+    code = "export_failed"
 
 
 class ConfigurationError(ParleyError):

@@ -68,6 +68,7 @@ class Settings(BaseSettings):
     lease_s: float = Field(10.0, gt=0, description="How long a silent replica is believed to be alive.")
     keep_days: float | None = Field(None, gt=0, description="Forget the events of runs that ended so long ago.")
     blobs: str | None = Field(None, description="Where large bytes are kept: a directory or a URL (s3://…).")
+    export_ttl_s: int = Field(3600, gt=0, description="How long the link to an exported conversation is good.")
     default_agent: str | None = Field(None, description="The agent behind `/`; the first one if unset.")
     agents: list[str] = Field(
         [],
@@ -126,6 +127,10 @@ def load(**given: Any) -> Settings:
         raise ConfigurationError(f"Setting {name}: {first['msg']}", field=name) from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{FILE}: {error}") from None
+
+
+def blobs_location(settings: Settings) -> str:
+    return settings.blobs or ("memory:" if settings.store == "memory" else str(settings.data_dir / "blobs"))
 
 
 def postgres_url(settings: Settings) -> str:

@@ -32,7 +32,7 @@ async def test_a_report_is_a_status_and_the_response_is_the_end(tmp_path: Path) 
         await shows(client, task, told)
         write(reports, report("alternate", step=4))
         retrying = "Bug Fix Workflow: working (step 4/5, 80% complete), role: Bugfix Specialist"
-        await shows(client, task, f"{retrying}, retrying with an alternative approach")
+        await shows(client, task, f"{retrying}, retrying with alternative approach")
         held.go.set()
         assert texts(await settled(client, task)) == {"response-1": "Done: Fix the bug"}
 

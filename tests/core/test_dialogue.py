@@ -14,6 +14,7 @@ from parley.core.events import (
     Completed,
     Event,
     Failed,
+    Forked,
     InputReceived,
     InputRequired,
     Payload,
@@ -86,6 +87,15 @@ def test_a_turn_that_was_taken_up_again_counts_once_and_reads_all_that_came() ->
     events = (asked("1"), Started(1), said("half", append=False), asked("2"), Rescued(2, 1, "restart"), Started(3))
     assert talk(*events) == [(["1", "2"], "")]
     assert talk(*events, said("whole", append=False), Completed()) == [(["1", "2"], "whole")]
+
+
+def test_a_turn_that_a_fork_works_on_again_counts_once() -> None:
+    before = (asked("1"), Started(1), said("a", append=False), TurnEnded())
+    assert talk(*before, Forked("local", again=True), Started(2), said("b", append=False), Completed()) == [
+        (["1"], "b")
+    ]
+    broken = (asked("1"), Started(1), said("half", append=False), Forked("local"), asked("2"), Started(2))
+    assert talk(*broken) == [(["1"], "half"), (["2"], "")]
 
 
 def test_a_run_that_never_began_has_no_rounds() -> None:

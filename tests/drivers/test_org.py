@@ -15,10 +15,12 @@ from parley.client import Client, Json, RemoteError
 from parley.definitions.organisations import sample_folder
 from parley.definitions.reading import Reading, Sources
 from parley.drivers.org import OrgDriver
+from parley.runtime_client import Owner, RuntimeClient
 from parley.telemetry import attach
 from parley.testing.servers import Server, serving
 from parley.testing.waiting import until
 from tests.drivers.conftest import send, state, words
+from tests.faces.runtime.wire import SECRET
 from tests.orgkernel.organisations import ACTIVE, small, write
 
 SKILLS = {
@@ -326,7 +328,7 @@ async def test_a_client_that_hangs_up_leaves_the_work_alone(tmp_path: Path) -> N
         "Fix bug; touch pwned; $(touch pwned) `touch pwned` | && > x",
         "Fix bug in ../../../../etc/passwd",
         "Fix bug --help -c 'import os' {path} {python} {work}",
-        "Fix bug " + "x" * 900_000,
+        "Fix bug " + "../x;" * 2_000_000,
     ],
 )
 async def test_a_message_is_nothing_but_text(tmp_path: Path, text_: str) -> None:
@@ -341,10 +343,10 @@ async def test_a_message_is_nothing_but_text(tmp_path: Path, text_: str) -> None
     assert [one for one in (tmp_path / "org" / "tasks").rglob("*") if one.is_file()] == []
 
 
-async def test_ten_megabytes_are_refused_before_anything_happens(tmp_path: Path) -> None:
+async def test_more_than_a_request_may_hold_is_refused_before_anything_happens(tmp_path: Path) -> None:
     async with house(tmp_path) as (_, client):
         with pytest.raises(RemoteError):
-            await send(client, "Fix bug " + "x" * 10_000_000)
+            await send(client, "Fix bug " + "x" * 11_000_000)
     assert not (tmp_path / "org" / "tasks").exists()
 
 
@@ -401,6 +403,60 @@ async def test_a_report_that_cannot_be_written_does_not_end_the_work(tmp_path: P
     write(folder, "reports", "in the way")
     async with house(tmp_path, folder=str(folder)) as (_, client):
         assert state(await send(client, "Fix the bug")) == "completed"
+
+
+async def test_a_tasks_folder_goes_when_the_task_has_ended(tmp_path: Path) -> None:
+    count = "import sys; open(sys.argv[1] + '/count.txt', 'a').write('x'); print('ok')"
+    folder = own(tmp_path, script(tmp_path / "org", count), script(tmp_path / "org", BLOCK))
+    tasks = tmp_path / "org" / "tasks"
+    async with house(tmp_path, folder=str(folder)) as (_, client):
+        task = await send(client, "Fix the bug", configuration={"returnImmediately": True})
+        await until((tasks / task["id"] / "begun").exists)
+        (tasks / task["id"] / "go").touch()
+        await until(lambda: not (tasks / task["id"]).exists())
+        assert text(made(await client.get(task["id"]))["count.txt"]) == "x"
+        task = await send(client, "Fix the bug", configuration={"returnImmediately": True})
+        await until((tasks / task["id"] / "begun").exists)
+        await client.cancel(task["id"])
+        await until(lambda: not (tasks / task["id"]).exists())
+
+
+async def test_what_was_left_by_a_crash_goes_at_the_next_start_and_nothing_else_does(tmp_path: Path) -> None:
+    tasks = tmp_path / "org" / "tasks"
+    folder = own(tmp_path, script(tmp_path / "org", "print('ok')"))
+    async with house(tmp_path, folder=str(folder)) as (_, client):
+        task = await send(client, "Fix the bug")
+        await until(lambda: not (tasks / task["id"]).exists())
+    for name in (task["id"], "somebodys"):
+        (tasks / name).mkdir()
+    async with house(tmp_path, folder=str(folder)):
+        await until(lambda: not (tasks / task["id"]).exists())
+    assert (tasks / "somebodys").exists()
+
+
+async def test_a_file_that_is_too_large_for_an_artifact_stays_where_it_is(tmp_path: Path) -> None:
+    large = "import sys; open(sys.argv[1] + '/large.bin', 'wb').truncate(65 << 20); print('ok')"
+    folder = own(tmp_path, script(tmp_path / "org", large))
+    async with house(tmp_path, folder=str(folder)) as (_, client):
+        task = await send(client, "Fix the bug")
+        assert "is not included" in text(made(task)["large.bin"])
+    assert (tmp_path / "org" / "tasks" / task["id"] / "large.bin").exists()
+
+
+async def test_the_name_of_a_run_leads_nowhere(tmp_path: Path) -> None:
+    folder = own(tmp_path, script(tmp_path / "org", BLOCK))
+    run, thread = "a/../../../../far/away", "thread"
+    async with (
+        house(tmp_path, folder=str(folder)) as (server, _),
+        RuntimeClient(server.url, SECRET, owner=Owner(user_id=42)) as client,
+    ):
+        await client.create_run(thread, run=run, agent="org")
+        await client.say(run, thread, "Fix the bug")
+        work = tmp_path / "org" / "tasks" / "a%2F..%2F..%2F..%2F..%2Ffar%2Faway"
+        await until((work / "begun").exists)
+        await client.cancel(run, thread)
+        await until(lambda: not work.exists())
+    assert not (tmp_path.parent / "far").exists()
 
 
 @pytest.mark.slow

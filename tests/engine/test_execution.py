@@ -292,7 +292,7 @@ async def test_what_an_agent_raises_is_told_without_its_secrets(house: House) ->
 async def test_an_answer_over_the_limit_fails_the_run_with_the_reason(house: House) -> None:
     @agent("large")
     async def large(turn: Turn):
-        yield Text("x" * 5000)
+        yield ArtifactChunk({"x": "x" * 5000})
 
     exchange = await house.open(large, max_payload=2000)
     view = await exchange.settled(await ask(exchange, "large"))

@@ -402,20 +402,22 @@ async def test_the_current_one_is_the_newest_that_goes_on(house: House) -> None:
     assert [one.id for one in done.orchestrations] == [ids[2]]
 
 
-async def test_a_deleted_one_is_forgotten_and_its_run_is_not(house: House) -> None:
+async def test_a_deleted_one_is_erased_with_its_steps(house: House) -> None:
     await house.open(workflow(at("a")))
-    id_ = (await house.begin()).id
+    id_ = (await house.begin(ANN)).id
     await house.workers.began("a")
     with pytest.raises(InvalidState):
         await house.orchestrations.delete(id_, LOCAL)
     await house.workers.end("a")
-    await house.ended(id_)
+    state = await house.ended(id_)
     assert await house.orchestrations.delete(id_, LOCAL) == id_
     with pytest.raises(OrchestrationNotFound):
         await house.orchestrations.read(id_, LOCAL)
     assert (await house.orchestrations.list("c", LOCAL)).total == 0
-    view = await house.exchange.view(RunId(id_))
-    assert (view.run.state, view.artifacts, view.history) == (State.COMPLETED, [], [])
+    for run in (RunId(id_), state.step("a").run):
+        assert run
+        with pytest.raises(RunNotFound):
+            await house.exchange.visible(run, ANN)
 
 
 async def test_a_fork_is_an_orchestration_of_its_own(house: House) -> None:

@@ -4,6 +4,7 @@ from parley import Text, Turn, agent
 from parley.core.access import LOCAL, Principal
 from parley.core.artifacts import text_part
 from parley.core.conversations import Message
+from parley.engine.attachments import Attachments
 from parley.engine.exchange import Exchange
 from parley.engine.ports import LogStore
 from parley.engine.recall import earlier_rounds
@@ -61,6 +62,6 @@ async def test_what_was_forgotten_is_not_remembered(store: LogStore) -> None:
         outcome = await exchange.send(Send("goldfish", LOCAL, message, conversation="c"))
         runs.append((await exchange.settled(outcome)).run)
     await store.trim(runs[0].id, runs[0].version)
-    (remembered,) = await earlier_rounds(store, runs[2], 5)
+    (remembered,) = await earlier_rounds(store, runs[2], 5, Attachments(open_blobs("memory:")).told)
     assert remembered.asked[0].parts[0].text == "two"
     await exchange.execution.close()

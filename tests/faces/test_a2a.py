@@ -417,7 +417,7 @@ BAD: dict[str, tuple[bytes | Json, int, str]] = {
     "unknown task to follow": (rpc("SubscribeToTask", {"id": "nope"}), -32001, "TASK_NOT_FOUND"),
     "unknown task to answer": (rpc(params=send_params(taskId="nope")), -32001, "TASK_NOT_FOUND"),
     "a payload over the limit": (
-        rpc(params=send_params(parts=[{"text": "x" * 160_000}])), -32602, "PAYLOAD_TOO_LARGE"),
+        rpc(params=send_params(parts=[{"data": {"x": "x" * 160_000}}])), -32602, "PAYLOAD_TOO_LARGE"),
     "a body over the limit": (rpc(params=send_params(parts=[{"text": "x" * 300_000}])), -32602, "PAYLOAD_TOO_LARGE"),
     "a stream that is refused": (
         rpc("SendStreamingMessage", send_params(parts=[])), -32602, "INVALID_INPUT"),

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -12,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from sdk.node import find
+
 HERE = Path(__file__).parent
 BUILD = HERE.parent.parent / "build" / "interop"
-NODE_SINCE = 20
 CLIENT_S = 60.0
 """How long a client may take for everything it does."""
 
@@ -27,7 +27,6 @@ def python_client(requirement: str) -> Path:
 
 def node_client(package: str, version: str) -> Path:
     """A folder whose scripts may import this package."""
-    _check_node()
     manifest = {"private": True, "type": "module", "dependencies": {package: version}}
     return _once(f"node-{version}", json.dumps(manifest), lambda place: _npm(place, manifest))
 
@@ -67,17 +66,8 @@ def _venv(place: Path, requirement: str) -> None:
 
 def _npm(place: Path, manifest: dict[str, Any]) -> None:
     (place / "package.json").write_text(json.dumps(manifest))
-    _run("npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--prefix", place)
-
-
-def _check_node() -> None:
-    missing = [name for name in ("node", "npm") if shutil.which(name) is None]
-    if missing:
-        pytest.fail(f"The JavaScript client needs Node.js {NODE_SINCE} or newer; {' and '.join(missing)} not found.")
-    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
-    found = re.match(r"v(\d+)", version)
-    if found is None or int(found[1]) < NODE_SINCE:
-        pytest.fail(f"The JavaScript client needs Node.js {NODE_SINCE} or newer; this is {version.strip()}.")
+    node = find()
+    node.run(*node.npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--prefix", place)
 
 
 def _run(*command: str | Path) -> None:

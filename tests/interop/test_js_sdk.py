@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from parley.testing.servers import serving
+from sdk.node import find
 
 from .agents import AGENTS
 from .installed import HERE, node_client, run_client
@@ -34,7 +35,7 @@ def script() -> Path:
 async def told(request: pytest.FixtureRequest, script: Path, tmp_path_factory: pytest.TempPathFactory) -> Told:
     """Everything that one client did, and what came of it."""
     async with serving(tmp_path_factory.mktemp("data"), AGENTS) as server:
-        return Told(*request.param, await run_client("node", script, server.url, *request.param))
+        return Told(*request.param, await run_client(find().program, script, server.url, *request.param))
 
 
 def test_it_sends_and_waits(told: Told) -> None:

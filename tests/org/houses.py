@@ -54,9 +54,10 @@ WATCH: dict[str, Any] = {
     },
 }  # fmt: skip
 WATCH_CODE = """
-import pathlib, sys, time
+import os, pathlib, sys, time
 here = pathlib.Path(sys.argv[1])
-(here / "begun").touch()
+(here / "begun.part").write_text(str(os.getpid()))
+(here / "begun.part").rename(here / "begun")
 while not (here / "dawn").exists():
     time.sleep(0.01)
 print("All quiet.")
@@ -86,6 +87,11 @@ def write_file(place: Path, **fields: Any) -> Path:
     said = {"host": "127.0.0.1", "port": 0, "authentication": {"scheme": "none"}, **fields}
     file.write_text(json.dumps({"a2a_server": said}))
     return file
+
+
+def strays(place: Path) -> list[Path]:
+    """What a shell would have left behind."""
+    return list(place.rglob("oops"))
 
 
 async def start(config: Path, **env: str) -> ServerProcess:

@@ -9,9 +9,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from parley.testing.waiting import until
 from tests.agentzero.reports import report, write
+from tests.drivers.test_command import alive
 from tests.org.embedded import Embedded
-from tests.org.houses import running, start, write_file
+from tests.org.houses import running, start, strays, write_file
 from tests.org.wire import Wire, state, texts, words
 from tests.org.zero import Zero
 from tests.security.issuer import AUDIENCE, issuing
@@ -106,12 +108,14 @@ async def test_every_error_is_an_answer_of_a2a(tmp_path: Path) -> None:
         assert (await wire.call("tasks/fly", {}))["error"]["code"] == -32601
 
 
-async def test_a_crash_in_the_middle_of_the_work_goes_on_from_there(tmp_path: Path) -> None:
+async def test_a_step_broken_off_by_kill_9_is_done_again_and_nothing_of_it_goes_on_meanwhile(tmp_path: Path) -> None:
     async with Embedded.open(tmp_path) as house:
         task = (await house.wire.begin("Keep the night watch"))["id"]
         waiting = (await house.wire.begin(f"List the files in {house.shared}"))["id"]
         await house.begun(task)
+        program = int((house.work(task) / "begun").read_text())
         await house.server.kill()
+        await until(lambda: not alive(program))
         (house.work(task) / "begun").unlink()
         again = await start(tmp_path / "a2a_config.json")
         async with Wire(again.url) as wire:
@@ -121,6 +125,7 @@ async def test_a_crash_in_the_middle_of_the_work_goes_on_from_there(tmp_path: Pa
             await house.dawn(task)
             assert state(await wire.reaches(task)) == "completed"
             assert state(await wire.reaches(waiting)) == "completed"
+            await until(lambda: not house.work(task).exists())
         await again.stop()
 
 
@@ -153,6 +158,23 @@ async def test_a_task_that_takes_too_long_fails_and_says_so(tmp_path: Path) -> N
         assert state(task) == "failed"
         assert words(task) == "The agent took longer than 0.5 s."
         await house.at_rest(task["id"])
+
+
+async def test_ten_megabytes_of_shell_and_dots_are_text_and_survive_a_restart(tmp_path: Path) -> None:
+    evil = "$(touch oops); `touch oops` && cat ../../../etc/passwd | tee ../oops > oops #äö\n"
+    async with Embedded.open(tmp_path) as house:
+        house.put("figures.csv", "1")
+        text = (f"List the files in {house.shared}\n" + evil * 130_000)[:10_000_000]
+        task = await house.wire.send(text)
+        assert state(task) == "completed"
+        assert "figures.csv" in "".join(texts(task).values())
+        await house.server.stop()
+        again = await start(tmp_path / "a2a_config.json")
+        async with Wire(again.url) as wire:
+            assert await wire.get(task["id"]) == task
+        await again.stop()
+    assert task["history"][0]["parts"][0]["text"] == text
+    assert not strays(tmp_path)
 
 
 async def test_a_client_that_hangs_up_leaves_the_work_alone(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from parley.cli import app
 from parley.orgkernel.definitions import Edge, Graph, Node, Workflow, read_workflows
-from parley.orgkernel.drawing import layers, svg, terminal
+from parley.orgkernel.drawing import terminal
+from parley.orgkernel.picture import BOX_HEIGHT, Layout, svg
 from parley.orgkernel.shapes import ignored
 from tests.orgkernel.organisations import BUGFIX, small, write
 
@@ -61,7 +62,23 @@ def test_every_graph_can_be_drawn(graph: Graph) -> None:
     workflow = Workflow("w", "W", graph=graph)
     ElementTree.fromstring(svg(workflow))
     assert terminal(workflow)
-    assert sorted(name for row in layers(graph) for name in row) == sorted(graph.nodes)
+    layout = Layout(graph)
+    assert layout.boxes.keys() == graph.nodes.keys()
+    assert len({(box.x, box.y) for box in layout.boxes.values()}) == len(graph.nodes)
+    assert all(box.x > 0 and box.x + box.width < layout.width for box in layout.boxes.values())
+
+
+@given(graphs)
+def test_no_line_passes_behind_a_box(graph: Graph) -> None:
+    """What stands up straight does so in a lane that no box is in, or between two neighbours."""
+    layout = Layout(graph)
+    for link in layout.links:
+        if link.route != "down":
+            lane = layout.lane(link)
+            assert 0 < lane < layout.width
+            assert not any(box.x <= lane <= box.x + box.width for box in layout.boxes.values())
+        else:
+            assert layout.boxes[link.to].y - layout.boxes[link.start].y < 3 * BOX_HEIGHT
 
 
 def test_the_sample_is_without_fault() -> None:

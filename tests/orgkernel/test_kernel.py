@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from parley.core.turns import MAX_NOTES
 from parley.orgkernel.classifier import assign
 from parley.orgkernel.definitions import Organisation
-from parley.orgkernel.kernel import Asked, Ended, Finished, Happening, Kernel, Result, Step, Task, Work
+from parley.orgkernel.happenings import Asked, Ended, Finished, Happening, Result, Step, Task, Work
+from parley.orgkernel.kernel import Kernel
 from parley.orgkernel.reading import Places, Reader
 from parley.orgkernel.state import State, packed, unpacked
 from tests.orgkernel.organisations import BUGFIX, small, task
@@ -67,6 +68,20 @@ async def test_a_task_goes_through_every_step_and_says_so(tmp_path: Path) -> Non
     assert last.context.startswith("Bug fix complete. Verified: Reproduce the bug,")
     assert last.report is not None
     assert (last.report.status.state, last.report.status.progress) == ("complete", 1.0)
+
+
+async def test_a_role_reports_every_so_many_turns_and_at_once_when_something_changes(tmp_path: Path) -> None:
+    tries = iter(range(99))
+
+    def slowly(work: Work) -> Result:
+        return Result(reason="broken") if work.node.id == "step_7" and next(tries) < 4 else well(work)
+
+    nodes = [{"name": f"Do {number}", "max_retries": 9} for number in range(1, 13)]
+    house = House(tmp_path, slowly, long={"name": "Long", "domains": ["bugfix"], "triggers": ["fix"], "steps": nodes})
+    happened = [one for one in await house.run() if isinstance(one, Step)]
+    due = [(one.report.time.turns_elapsed, one.report.status.pace_level) for one in happened if one.due]
+    assert len(happened) == 16
+    assert due == [(0, "primary"), (5, "primary"), (9, "alternate"), (11, "primary")]
 
 
 async def test_what_no_role_does_passes_through_without_a_report(tmp_path: Path) -> None:
@@ -125,7 +140,7 @@ async def test_levels_rise_with_failures_and_are_restored_by_success(tmp_path: P
     happened = await house.run("bugfix, please")
     levels = [one.report.status.pace_level for one in happened if isinstance(one, Step)]
     assert levels == ["primary", "primary", "primary", "alternate", "primary"]
-    assert "retrying with an alternative approach" in [one.text for one in happened if isinstance(one, Step)][3]
+    assert "retrying with alternative approach" in [one.text for one in happened if isinstance(one, Step)][3]
     assert isinstance(happened[-1], Finished)
     assert [work.alternative for work in house.works] == [False, True, True, True, False]
 

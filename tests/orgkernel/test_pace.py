@@ -41,7 +41,7 @@ def test_each_level_has_its_words() -> None:
     working, retrying = shown(at("primary"), WORKFLOW, ROLE), shown(at("alternate"), WORKFLOW, ROLE)
     assert isinstance(working, Working)
     assert isinstance(retrying, Retrying)
-    assert retrying.text == f"{working.text}, retrying with an alternative approach"
+    assert retrying.text == f"{working.text}, retrying with alternative approach"
 
 
 def test_a_question_says_what_was_tried_what_failed_and_what_would_help() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from parley.engine.audit import verify_run
 from parley.engine.ports import LogStore
-from parley.errors import BrokenChain, ConfigurationError, NotFound, StoreUnavailable
-from parley.stores.blobs import open_blobs
+from parley.errors import BrokenChain, ConfigurationError, StoreUnavailable
 from parley.stores.memory import MemoryStore
 from parley.stores.postgres import PostgresStore, open_pool
 from parley.stores.schema import migrate_sqlite, migrations
@@ -161,27 +160,3 @@ def test_a_database_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="newer"):
         migrate_sqlite(connection)
     connection.close()
-
-
-@pytest.mark.parametrize("kind", ["memory", "directory", "url"])
-async def test_blobs_are_found_by_their_content(kind: str, tmp_path: Path) -> None:
-    location = {"memory": "memory:", "directory": str(tmp_path), "url": f"file://{tmp_path}"}[kind]
-    blobs = open_blobs(location)
-    first, again = await blobs.put(b"content"), await blobs.put(b"content")
-    assert first == again
-    assert await blobs.get(first) == b"content"
-    with pytest.raises(NotFound):
-        await blobs.get("0" * 64)
-
-
-async def test_a_damaged_blob_is_not_handed_out(tmp_path: Path) -> None:
-    blobs = open_blobs(str(tmp_path))
-    name = await blobs.put(b"content")
-    (tmp_path / name[:2] / name[2:4] / name).write_bytes(b"other")
-    with pytest.raises(StoreUnavailable, match="damaged"):
-        await blobs.get(name)
-
-
-def test_a_blob_location_that_cannot_be_used_says_so() -> None:
-    with pytest.raises(ConfigurationError, match="nowhere://"):
-        open_blobs("nowhere://x")

@@ -22,6 +22,8 @@ from parley_edge.view import JsonLines, Lines, Live, View, foot
 from parley_edge.work import Pace, Runtime
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+MAX_PULLED = 64 * 1024 * 1024
+"""Several tasks may come with one answer of the platform, and each may have a message of many megabytes."""
 _PATIENCE = 3
 """Signals after which the process ends at once; what it holds is seen to at the next start."""
 
@@ -67,7 +69,7 @@ def _claimed(folder: Path, name: str) -> Claim:
 async def _work(order: Order, name: str, profile: Profile, ledger: Ledger) -> int:
     profile = _adjusted(profile, order)
     view = _view(order.as_json)
-    http = Http(proxies=Proxies.from_environment())
+    http = Http(proxies=Proxies.from_environment(), max_body=MAX_PULLED)
     ledger.open()
     runtime = Runtime(
         profile.runtime_id,

@@ -14,8 +14,9 @@ from parley.definitions.organisations import sample_folder
 from parley.errors import CommandRefused, ConfigurationError
 from parley.orgkernel.card import blank_agent, described
 from parley.orgkernel.definitions import PASSTHROUGH, Organisation, Workflow, read_workflows
-from parley.orgkernel.drawing import svg, terminal
+from parley.orgkernel.drawing import terminal
 from parley.orgkernel.graph import check_workflow
+from parley.orgkernel.picture import svg
 from parley.orgkernel.reading import Places, Reader, Reading
 from parley.orgkernel.running import check_command
 from parley.orgkernel.shapes import decoded, ignored, members_of

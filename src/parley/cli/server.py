@@ -115,6 +115,8 @@ def _bind(host: str, port: int) -> socket.socket:
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise ConfigurationError(f"Cannot listen on {host}:{port}: {error.strerror}.") from None
+    # Inherited by those that it accepts: asyncio sees to it only for sockets of its own, uvloop for all.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setblocking(False)
     return listener
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from itertools import groupby
 
+import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
@@ -71,9 +72,38 @@ def check_parts(parts: Parts) -> None:
             )
 
 
+def is_beside(part: Part) -> bool:
+    """Whether a part is something said that is kept beside the log for its size. A file is none: it is asked for."""
+    return part.blob is not None and part.blob.text and part.filename is None
+
+
+def any_beside(parts: Iterable[Part]) -> bool:
+    # A loop, not `any` over a generator: this is asked for every event of every log.
+    for part in parts:  # noqa: SIM110
+        if part.blob is not None and is_beside(part):
+            return True
+    return False
+
+
 def text_of(parts: Iterable[Part]) -> str:
     """The readable text of some parts, in order."""
     return "".join(part.text for part in parts if part.text is not None)
+
+
+def says_something(parts: Iterable[Part]) -> bool:
+    """Whether there is more in them than empty text."""
+    return any(part.text != "" for part in parts)
+
+
+def combined(before: Raw | UnsetType, more: Raw | UnsetType) -> Raw | UnsetType:
+    """Both, name by name; where both have one, the later."""
+    if before is UNSET or more is UNSET:
+        return before if more is UNSET else more
+    return Raw(msgspec.json.encode(names_in(before) | names_in(more)))
+
+
+names_in = msgspec.json.Decoder(dict[str, Raw]).decode
+"""The members of some metadata, each as it is spelled."""
 
 
 def merged(chunks: Iterable[Part]) -> Parts:

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from parley.core.agents import Rescue
 from parley.core.conversations import Message
+from parley.core.documents import Assignment
 from parley.core.events import (
     ArtifactAdded,
     AuthRequired,
@@ -62,7 +63,7 @@ class Begin(Struct, frozen=True):
 class Start(Struct, frozen=True):
     """A new run. `begin` when the accepting process will work on it at once; `reject` when it never will.
 
-    Only an `open` run can do without a message.
+    Only an `open` run can do without a message, or one that records what is `done` already.
     """
 
     agent: str
@@ -75,7 +76,12 @@ class Start(Struct, frozen=True):
     open: bool = False
     trace: Trace | None = None
     rules: Rules | None = None
-    """Those of an orchestration."""
+    assignment: Assignment | None = None
+    done: Completed | None = None
+
+    @property
+    def orchestrates(self) -> bool:
+        return self.rules is not None
 
 
 class Fork(Struct, frozen=True):
@@ -94,6 +100,11 @@ class Fork(Struct, frozen=True):
     continues: RunId | None = None
     """The orchestration that goes on in the new run, steered so."""
     steered: Steered | None = None
+
+    @property
+    def orchestrates(self) -> bool:
+        first = self.entries[0] if self.entries else None
+        return isinstance(first, Submitted) and first.rules is not None
 
 
 class Give(Struct, frozen=True):
@@ -232,16 +243,13 @@ def decide(run: Run | None, command: Command) -> list[Payload]:
 
 
 def _start(command: Start) -> list[Payload]:
-    events: list[Payload] = [
-        Submitted(
-            command.agent,
-            command.conversation,
-            command.principal,
-            command.parent,
-            open=command.open,
-            rules=command.rules,
-        )
-    ]
+    submitted = Submitted(
+        command.agent, command.conversation, command.principal, command.parent, open=command.open,
+        assignment=command.assignment, rules=command.rules,
+    )  # fmt: skip
+    events: list[Payload] = [submitted]
+    if command.done is not None:
+        return [*events, command.done]
     if command.message is not None:
         events.append(InputReceived(command.message, command.trace))
     elif not command.open:

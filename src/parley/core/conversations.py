@@ -18,6 +18,24 @@ class Message(Struct, frozen=True, omit_defaults=True, rename="camel"):
     references: tuple[str, ...] = ()
 
 
+CONTEXT = "urn:parley:context"
+"""In a part's metadata: it was put there by us so that an agent knows what the rest is about; nobody said it."""
+
+SAMPLING = "urn:parley:sampling"
+"""In a message's metadata: how a model is to be asked this once, as `{model, temperature, maxTokens}`."""
+
+_SAMPLED = {"model": "model", "temperature": "temperature", "maxTokens": "max_tokens"}
+
+
+def sampling_of(message: Message) -> dict[str, object]:
+    """What a message says of how a model is to be asked, by the names that the engine has for it."""
+    if message.metadata is UNSET or SAMPLING.encode() not in bytes(message.metadata):
+        return {}
+    about = msgspec.json.decode(message.metadata, type=dict[str, object])
+    told = msgspec.convert(about.get(SAMPLING), dict[str, object])
+    return {ours: told[theirs] for theirs, ours in _SAMPLED.items() if told.get(theirs) is not None}
+
+
 HOPS = "urn:parley:hops"
 """In a message's metadata: how often it was passed on from server to server."""
 

@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from parley.core.agents import Rescue
 from parley.core.artifacts import Parts
 from parley.core.conversations import Message
+from parley.core.documents import Assignment
 from parley.core.plans import Rules, Steps
 from parley.errors import BrokenChain
 from parley.ids import ConversationId, RunId
@@ -50,6 +51,8 @@ class Submitted(_Event, tag="submitted", frozen=True):
     parent: RunId | None = None
     origin: Origin | None = None
     open: bool = False
+    assignment: Assignment | None = None
+    """What it was made for, where a contract says more than that an agent is asked."""
     rules: Rules | None = None
 
 
@@ -228,6 +231,8 @@ class Rejected(_Event, tag="rejected", frozen=True):
 
 
 Ending = Completed | Replied | Failed | Canceled | Rejected
+SPOKEN = (Progress, ArtifactAdded, TurnEnded, InputRequired, AuthRequired, Completed, Replied)
+"""What holds content of an agent."""
 Payload = (
     Submitted
     | InputReceived
@@ -295,6 +300,24 @@ def decode(body: bytes) -> Payload:
 
 def type_of(payload: Payload) -> str:
     return _TYPES[type(payload)]
+
+
+def content_of(payload: Payload | None) -> Parts:
+    """The parts of an entry, whoever they come from."""
+    if isinstance(payload, InputReceived):
+        return payload.message.parts
+    return payload.parts if isinstance(payload, SPOKEN) else ()
+
+
+def with_content(event: Event, parts: Parts) -> Event:
+    """The entry as it is shown with other parts in place of its own."""
+    payload = event.payload
+    if isinstance(payload, InputReceived):
+        message = msgspec.structs.replace(payload.message, parts=parts)
+        return msgspec.structs.replace(event, payload=msgspec.structs.replace(payload, message=message))
+    if isinstance(payload, SPOKEN):
+        return msgspec.structs.replace(event, payload=msgspec.structs.replace(payload, parts=parts))
+    return event
 
 
 def link(previous: bytes, seq: int, at: int, type_: str, digest: bytes) -> bytes:

@@ -46,13 +46,14 @@ def copied(origin: Origin, entries: tuple[Payload, ...]) -> tuple[list[Payload],
 
 def _copied(run: Run | None, entry: Payload, origin: Origin) -> Payload:
     """What an entry is in a fork: the same; but children, tools, cancels and ends are the other run's own affair, and
-    so is what its agent noted for itself: a fork must not go on with another run's work elsewhere.
+    so is what its agent noted for itself: a fork must not go on with another run's work elsewhere. What the other one
+    was made for it has done, or does, itself.
 
     The last words of a turn stay said, also where they ended the run.
     """
     match entry:
         case Submitted():
-            return replace(entry, parent=None, origin=origin)
+            return replace(entry, parent=None, origin=origin, assignment=None)
         case ChildStarted() | ToolCalled() | ToolReturned() | CancelRequested() | Closing() | Noted():
             return Omitted(type_of(entry))
         case Progress() | ArtifactAdded() if entry.mark:

@@ -6,7 +6,11 @@ from typing import Any, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
+from parley.core.artifacts import any_beside, says_something
+from parley.core.dialogue import is_bad_end, is_end, words_of
+from parley.core.documents import Assignment
 from parley.core.events import (
+    SPOKEN,
     ArtifactAdded,
     AuthRequired,
     Canceled,
@@ -34,7 +38,9 @@ from parley.core.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    content_of,
 )
+from parley.core.transcripts import shown
 from parley.errors import (
     RunNotFound,
     VersionConflict,
@@ -59,6 +65,8 @@ class State(StrEnum):
 
 TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELED, State.REJECTED})
 WAITING = frozenset({State.INPUT_REQUIRED, State.AUTH_REQUIRED})
+_WORDED = frozenset((InputReceived, *SPOKEN))
+"""What holds content, found by its type alone: most of the time that is all there is to know."""
 
 
 class Run(Struct, frozen=True, omit_defaults=True):
@@ -105,10 +113,27 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """The orchestration that it carries out, if it does."""
     steered: int = 0
     """The number of the event with which somebody last steered it."""
+    said: int = 0
+    """Messages of its users and its agent, as `core.transcripts` tells them: only what was copied is not counted."""
+    notices: int = 0
+    """Messages of ours: why it failed, or was canceled or rejected."""
+    said_at: int = 0
+    """When the last message of any kind was said."""
+    answering: bool = False
+    """Whether the turn under way has said or made something."""
+    assignment: Assignment | None = None
+    """What it was made for, where a contract says more than that an agent is asked."""
+    beside: bool = False
+    """Whether something that was said in it is kept beside the log."""
 
     @property
     def ended(self) -> bool:
         return self.state in TERMINAL
+
+    @property
+    def gone(self) -> bool:
+        """Whether its owner had it erased."""
+        return not self.principal
 
     @property
     def ready(self) -> bool:
@@ -126,8 +151,16 @@ class Run(Struct, frozen=True, omit_defaults=True):
         return self.owner.startswith(ELSEWHERE)
 
 
-_TOLD = (Planned, Stepped, Steered)
+_STEPS = (Planned, Stepped, Steered)
 """Said to whoever reads the status, as progress is."""
+
+
+def erased(run: Run) -> Run:
+    """What is left of a run when its owner wants it forgotten."""
+    return Run(
+        run.id, run.agent, ConversationId(""), "", state=run.state, version=run.version, epoch=run.epoch,
+        created_at=run.created_at, updated_at=run.updated_at, status_at=run.status_at,
+    )  # fmt: skip
 
 
 def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) -> Run:
@@ -137,18 +170,39 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
             run_id, event.agent, event.conversation, event.principal, event.parent,
             state=State.INPUT_REQUIRED if event.open else State.SUBMITTED, open=event.open,
             version=seq, created_at=at, updated_at=at, status_at=at, origin=event.origin,
-            orchestration=None if event.rules is None else run_id,
+            assignment=event.assignment, orchestration=None if event.rules is None else run_id,
         )  # fmt: skip
     if run is None:
         raise RunNotFound("A log begins with `submitted`.")
+    if type(event) in _WORDED and not run.beside and any_beside(content_of(event)):
+        run = replace(run, beside=True)
     if isinstance(event, ArtifactAdded):
-        return replace(run, version=seq, updated_at=at)
+        answering = run.answering or (run.state is State.WORKING and says_something(event.parts))
+        return replace(run, version=seq, updated_at=at, answering=answering)
     if isinstance(event, Progress):
         return replace(run, version=seq, updated_at=at, status_at=at if event.parts else run.status_at)
     changes = _changes(run, at, event)
-    told = isinstance(event, _TOLD) or changes.get("state", run.state) is not run.state
-    status_at = at if told else run.status_at
-    return replace(run, version=seq, updated_at=at, status_at=status_at, **changes)
+    moved = isinstance(event, _STEPS) or changes.get("state", run.state) is not run.state
+    status_at = at if moved else run.status_at
+    told = _told(run, at, event)
+    return replace(run, version=seq, updated_at=at, status_at=status_at, **changes, **told)
+
+
+def _told(run: Run, at: int, event: Payload) -> dict[str, Any]:
+    """What an event adds to the messages of the run."""
+    if isinstance(event, InputReceived):
+        return {"said": run.said + 1, "said_at": at} if shown(event.message) else {}
+    if isinstance(event, Started):
+        return {"answering": False}
+    if isinstance(event, Forked):
+        return {"said": 0, "notices": 0, "said_at": 0, "answering": False}
+    if not is_end(event):
+        return {}
+    notices, said = run.notices + is_bad_end(event), run.said
+    if run.state is State.WORKING and (run.answering or says_something(words_of(event))):
+        said += 1
+    said_at = at if (said, notices) != (run.said, run.notices) else run.said_at
+    return {"said": said, "notices": notices, "said_at": said_at, "answering": False}
 
 
 def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:

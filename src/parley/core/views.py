@@ -1,12 +1,13 @@
 """What people and protocols see of a run: its status, what was said, what was made. A fold of its events."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from parley.core.artifacts import Artifact, Part, Parts, merged, text_part
+from parley.core import transcripts
+from parley.core.artifacts import Artifact, Part, Parts, combined, merged, text_part
 from parley.core.conversations import Message
 from parley.core.events import (
     ArtifactAdded,
@@ -97,10 +98,13 @@ class View:
     def artifacts(self) -> list[Artifact]:
         return [_finished(building) for building in self._artifacts.values()]
 
-    def snapshot(self) -> bytes:
-        """All that can be seen now, to be kept when the events are forgotten."""
+    def snapshot(self, talk: Sequence[transcripts.Said] = ()) -> bytes:
+        """All that can be seen now, to be kept when the events are forgotten; and what was said, message by message:
+        a history does not tell an answer from a sign of life."""
         return _encode_snapshot(
-            _Snapshot(self.run, self._status, self._history, self.artifacts, self.reply, self.orchestration)
+            _Snapshot(
+                self.run, self._status, self._history, self.artifacts, self.reply, tuple(talk), self.orchestration
+            )
         )
 
     @staticmethod
@@ -114,15 +118,8 @@ class View:
                 metadata=artifact.metadata,
             )  # fmt: skip
             view._add(first)
-        for said in kept.history:
-            view._note_blobs(said.parts)
-        return view
-
-    @staticmethod
-    def bare(run: Run) -> "View":
-        """That there is such a run and how it stands, and nothing of what was said and made."""
-        view = View()
-        view._run, view._status = run, Status(run.state, run.status_at)
+        for said in (*kept.history, kept.status.said):
+            view._note_blobs(said.parts if said else ())
         return view
 
     def feed(self, events: Iterable[Event]) -> None:
@@ -153,6 +150,8 @@ class View:
     def _set_status(self, said: Said | None) -> None:
         if self._status.said is not None:
             self._history.append(self._status.said)
+        if said is not None:
+            self._note_blobs(said.parts)
         self._status = Status(self.run.state, self.run.status_at, said)
 
     def _hear(self, message: Message) -> None:
@@ -175,7 +174,7 @@ class View:
         else:
             building.chunks.extend(event.parts)
             building.complete = event.last
-            building.metadata = _combined(building.metadata, event.metadata)
+            building.metadata = combined(building.metadata, event.metadata)
 
 
 class _Snapshot(Struct, frozen=True, omit_defaults=True):
@@ -184,7 +183,13 @@ class _Snapshot(Struct, frozen=True, omit_defaults=True):
     history: list[Said]
     artifacts: list[Artifact]
     reply: Said | None
+    talk: tuple[transcripts.Said, ...] = ()
     orchestration: Orchestration | None = None
+
+
+def talk_in(snapshot: bytes) -> tuple[transcripts.Said, ...]:
+    """The messages that were kept when the events were forgotten."""
+    return _decode_snapshot(snapshot).talk
 
 
 _encode_snapshot = msgspec.json.Encoder().encode
@@ -207,16 +212,6 @@ def _finished(building: _Building) -> Artifact:
         building.metadata,
         building.complete,
     )
-
-
-def _combined(before: Raw | UnsetType, more: Raw | UnsetType) -> Raw | UnsetType:
-    """Both, name by name; where both have one, the later."""
-    if before is UNSET or more is UNSET:
-        return before if more is UNSET else more
-    return Raw(msgspec.json.encode(_names(before) | _names(more)))
-
-
-_names = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class _Coded(Struct):

@@ -3,11 +3,12 @@
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 
+import msgspec
 from msgspec.structs import replace
 
 from parley.core.agents import Agent
 from parley.core.artifacts import text_part
-from parley.core.conversations import Message
+from parley.core.conversations import Message, sampling_of
 from parley.core.dialogue import Round
 from parley.core.events import Rejected
 from parley.core.planning import instructions_for, plan_in, repair
@@ -93,7 +94,7 @@ class LlmDriver:
     ) -> AsyncGenerator[Text, None]:
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                async with aclosing(self._llm.stream(messages, sampling or self._sampling)) as outputs:
+                async with aclosing(self._llm.stream(messages, sampling or self._how(turn))) as outputs:
                     async for output in outputs:
                         for text in answer.heard(output):
                             yield text
@@ -102,6 +103,14 @@ class LlmDriver:
                 if answer.said or attempt == ATTEMPTS:
                     raise
                 tell("model.asked_again", run=turn.run_id, agent=self._agent.slug, **error.details)
+
+    def _how(self, turn: Turn) -> Sampling:
+        """As the agent is defined; but whoever asks for a document may choose otherwise for this once."""
+        asked = sampling_of(turn.message) if turn.assignment is not None else {}
+        vendor = (self._agent.model or "").partition(":")[0]
+        if "model" in asked:
+            asked["model"] = str(asked["model"]).removeprefix(f"{vendor}:")
+        return msgspec.convert({**msgspec.structs.asdict(self._sampling), **asked}, Sampling)
 
     async def _messages(self, turn: Turn) -> list[Speech]:
         rounds = await turn.recall(self._history)

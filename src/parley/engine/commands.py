@@ -9,10 +9,21 @@ from msgspec import Struct
 
 from parley.clock import Clock, now_ms
 from parley.core.commands import Command, Fork, Start, decide
+from parley.core.documents import Change
 from parley.core.events import GENESIS, Event, sealed
-from parley.core.runs import Run, evolve
-from parley.engine.ports import Append, Key, Store, StoredKey
-from parley.errors import Conflict, KeyReused, KeyTaken, ParleyError, PayloadTooLarge, RunNotFound, VersionConflict
+from parley.core.runs import Run, State, evolve
+from parley.engine.ports import Append, Done, Key, Store, StoredKey
+from parley.errors import (
+    Conflict,
+    KeyReused,
+    KeyTaken,
+    Outdated,
+    ParleyError,
+    PayloadTooLarge,
+    RunNotFound,
+    StoreUnavailable,
+    VersionConflict,
+)
 from parley.ids import RunId
 from parley.telemetry import tell
 
@@ -20,6 +31,9 @@ MAX_PAYLOAD = 1 << 20
 KEY_LIFE_MS = 24 * 3600 * 1000
 MAX_IDLE_BOXES = 10_000
 MAX_TRIES = 50
+
+
+Fulfil = Callable[[Run, list[Event]], Awaitable[tuple[Change, ...]]]
 
 
 class Outcome(Struct, frozen=True):
@@ -36,6 +50,7 @@ class _Entry(Struct, gc=False):
     commands: tuple[Command, ...]
     key: Key | None
     expected: int | None
+    changes: tuple[Change, ...]
     future: "asyncio.Future[Outcome]"
     outcome: Outcome | None = None
     tries: int = 0
@@ -82,16 +97,19 @@ class Commands:
         self._shared = shared
         self._boxes: OrderedDict[RunId, _Box] = OrderedDict()
         self._background: set[asyncio.Task[None]] = set()
+        self.fulfil: Fulfil | None = None
+        """Asked what becomes of the answer when a run completes that was made for a document."""
 
     def submit(
-        self, run_id: RunId, *commands: Command, key: Key | None = None, expected: int | None = None
-    ) -> "asyncio.Future[Outcome]":
+        self, run_id: RunId, *commands: Command, key: Key | None = None, expected: int | None = None,
+        changes: tuple[Change, ...] = (),
+    ) -> "asyncio.Future[Outcome]":  # fmt: skip
         """Put commands into the run's mailbox. They are decided together, after all that came before."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         box = self._boxes.get(run_id)
         if box is None:
             box = self._open(run_id, fresh=isinstance(commands[0], Start | Fork))
-        entry = _Entry(commands, key, expected, future)
+        entry = _Entry(commands, key, expected, changes, future)
         if box.busy:
             box.waiting.append(entry)
         else:
@@ -100,14 +118,15 @@ class Commands:
         return future
 
     def execute(
-        self, run_id: RunId, *commands: Command, key: Key | None = None, expected: int | None = None
-    ) -> Awaitable[Outcome]:
+        self, run_id: RunId, *commands: Command, key: Key | None = None, expected: int | None = None,
+        changes: tuple[Change, ...] = (),
+    ) -> Awaitable[Outcome]:  # fmt: skip
         """Submit, to be awaited until it is durable. A key that was used before answers with what it led to then."""
         if key is None:
-            return self.submit(run_id, *commands, expected=expected)
+            return self.submit(run_id, *commands, expected=expected, changes=changes)
         if key.lasting:
             return self._execute_unless_done(run_id, commands, key, expected)
-        return self._execute_once(run_id, commands, key, expected)
+        return self._execute_once(run_id, commands, key, expected, changes)
 
     async def _execute_unless_done(
         self, run_id: RunId, commands: Sequence[Command], key: Key, expected: int | None
@@ -122,12 +141,12 @@ class Commands:
         return outcome if outcome.events else await self.replayed(key) or outcome
 
     async def _execute_once(
-        self, run_id: RunId, commands: Sequence[Command], key: Key, expected: int | None
+        self, run_id: RunId, commands: Sequence[Command], key: Key, expected: int | None, changes: tuple[Change, ...]
     ) -> Outcome:
         if before := await self.replayed(key):
             return before
         try:
-            return await self.submit(run_id, *commands, key=key, expected=expected)
+            return await self.submit(run_id, *commands, key=key, expected=expected, changes=changes)
         except KeyTaken:
             if rival := await self.replayed(key):
                 return rival
@@ -238,9 +257,31 @@ class Commands:
         keys = [entry.key for entry in decided if entry.key is not None]
         expected = box.run.version if box.run else 0
         expired = self._clock() - KEY_LIFE_MS if keys else 0
+        changes = tuple(change for entry in decided for change in entry.changes)
+        append = Append(run, expected, events, keys, expired, changes)
         done = partial(self._appended, box, decided, run, hash_, events)
-        self._store.append(Append(run, expected, events, keys, expired), done)
+        if run.assignment is not None and run.inputs and run.state is State.COMPLETED and self.fulfil is not None:
+            self._spawn(self._fulfilled(append, done, self.fulfil))
+        else:
+            self._store.append(append, done)
         return None
+
+    async def _fulfilled(self, append: Append, done: Done, fulfil: Fulfil) -> None:
+        """Append the end of a run together with what is made of its answer."""
+        try:
+            append.changes = await fulfil(append.run, append.events)
+        except Exception as error:  # noqa: BLE001 - whatever is wrong must reach the caller, not stall the box
+            tell("document.failed", run=append.run.id, agent=append.run.agent, error=error)
+            return done(StoreUnavailable("The answer could not be kept as a document."))
+
+        def appended(error: ParleyError | None) -> None:
+            if not isinstance(error, Outdated):
+                return done(error)
+            # Its conversation was deleted meanwhile: the run ends all the same, and nothing is made of it.
+            append.changes = ()
+            return self._store.append(append, done)
+
+        return self._store.append(append, appended)
 
     def _apply(self, run_id: RunId, run: Run | None, hash_: bytes, entry: _Entry) -> tuple[Run, bytes, list[Event]]:
         if entry.expected is not None and entry.expected != (run.version if run else 0):

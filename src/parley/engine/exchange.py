@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
 from parley.core.access import Principal, may_see
@@ -15,24 +15,23 @@ from parley.core.conversations import Message, conversation_for, hops_metadata
 from parley.core.events import Event, Origin, Rejected
 from parley.core.runs import WAITING, Run, State
 from parley.core.views import View, view_of
-from parley.engine.attachments import Attachments
+from parley.engine.attachments import SAID_BYTES, Attachments
 from parley.engine.bells import Bells
 from parley.engine.commands import MAX_PAYLOAD, Commands, Outcome
 from parley.engine.execution import GRACE_S, Execution
+from parley.engine.leavings import clear_left
 from parley.engine.membership import LEASE_S, Membership
 from parley.engine.planning import StepRunner
-from parley.engine.ports import Blobs, Cluster, Distant, Driver, Forsaken, Key, LogStore, Signals
+from parley.engine.ports import Blobs, Cluster, Distant, Driver, Forsaken, Key, Leaving, LogStore, Signals
 from parley.engine.requests import Branch, Opening, Send, branch_key, send_key
 from parley.engine.retention import Retention
 from parley.engine.roster import Changed, Roster
-from parley.engine.streams import Follower, Streams, read_all
+from parley.engine.streams import Follower, Streams, entries_upto, read_all
 from parley.errors import (
     Conflict,
-    CursorBeyondEnd,
     Invalid,
     RunEnded,
     RunNotFound,
-    StaleCursor,
     VersionConflict,
 )
 from parley.ids import RunId, is_id, new_run_id
@@ -64,7 +63,7 @@ class Exchange:
         self._signals = signals
         self.store = store
         self.streams = Streams(store)
-        self.attachments = Attachments(blobs)
+        self.attachments = Attachments(blobs, said_bytes=min(SAID_BYTES, max_payload // 16))
         self.commands = Commands(store, self._published, clock, max_payload, shared=shared)
         self.execution = Execution(self.commands, store, cluster, self.attachments, self._ask_child, grace_s)
         self.retention = Retention(store, keep_ms, clock)
@@ -121,6 +120,7 @@ class Exchange:
         await self._signals.listen(self._heard, self._of_interest)
         await self.membership.start()
         self._signals.wake(_NEWCOMER)
+        self._spawn(clear_left(self.agents, self.store))
 
     async def close(self) -> None:
         """Hand over what is unfinished, and leave."""
@@ -145,7 +145,16 @@ class Exchange:
                 return await self.give(run, send.message, key)
             message = await self.attachments.stored_message(send.message)
             start = Start(agent.slug, conversation, str(send.principal), message, trace=sent(), rules=send.rules)
-            return await self._start(new_run_id(), start, key)
+            return await self._begun(new_run_id(), agent, start, key)
+
+    async def assign(self, start: Start, key: Key | None) -> Outcome:
+        """A new run that was made for something: its message is what we ask its agent."""
+        with span("runtime.ingest", agent=start.agent):
+            agent = self.agent(start.agent)
+            if start.message is not None:
+                check_content(agent, start.message.parts)
+                start = replace(start, message=await self.attachments.stored_message(start.message), trace=sent())
+            return await self._begun(new_run_id(), agent, start, key)
 
     async def fork(self, branch: Branch) -> Outcome:
         """A new run of the same owner in the same conversation; the other one is not touched."""
@@ -164,7 +173,7 @@ class Exchange:
             check_parts(message.parts)
             check_content(agent, message.parts)
             message = await self.attachments.stored_message(message)
-        entries = await self._entries(run, branch.at)
+        entries = await entries_upto(self.store, run.id, branch.at)
         last = entries[-1]
         origin = Origin(run.id, last.seq, last.hash.hex())
         payloads = tuple(entry.payload for entry in entries if entry.payload is not None)
@@ -221,16 +230,18 @@ class Exchange:
     async def visible(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """The run, if it exists for this principal (and at this agent's address)."""
         run = await self.commands.state(RunId(run_id)) if is_id(run_id) else None
-        if run is None or not may_see(principal, run.principal) or agent not in (None, run.agent):
+        if run is None or run.gone or not may_see(principal, run.principal) or agent not in (None, run.agent):
             raise RunNotFound("Task not found.")
         return run
 
-    async def view(self, run_id: RunId, *, upto: int | None = None) -> View:
+    async def view(self, run_id: RunId, *, upto: int | None = None, told: bool = False) -> View:
+        """What can be seen of a run, up to an event; `told`: with what was said in place, however long it is."""
         head = await self.store.head(run_id)
-        if head is None:
+        if head is None or head.run.gone:
             raise RunNotFound("Task not found.")
         view = View.restored(head.snapshot) if head.snapshot else View()
         events = await read_all(self.store, run_id, head.floor)
+        events = await self.attachments.told(events) if told else events
         view.feed(event for event in events if upto is None or event.seq <= upto)
         return view
 
@@ -267,36 +278,17 @@ class Exchange:
     async def begin(self, run_id: RunId, start: Start) -> Outcome:
         """Begin a run whose id follows from what it is for, or find the one that was begun for the same."""
         try:
-            return await self._start(run_id, start, None)
+            return await self._begun(run_id, self.agent(start.agent), start, None)
         except VersionConflict:
             return Outcome(await self.commands.state(run_id), [], replayed=True)
 
-    async def _start(self, run_id: RunId, start: Start, key: Key | None) -> Outcome:
-        start = msgspec.structs.replace(start, rules=start.rules or self.agents.rules(start.agent))
-        return await self._begun(run_id, self.agent(start.agent), start, key)
-
     async def _begun(self, run_id: RunId, agent: Agent, command: Start | Fork, key: Key | None) -> Outcome:
-        how = await self.execution.admit(agent, at_once=_orchestrates(command))
+        if isinstance(command, Start) and command.message is not None and (rules := self.agents.rules(agent.slug)):
+            command = replace(command, rules=command.rules or rules)
+        how = await self.execution.admit(agent, at_once=command.orchestrates)
         if isinstance(how, Rejected):
-            return await self.commands.execute(run_id, msgspec.structs.replace(command, reject=how), key=key)
-        return await self._accept(run_id, msgspec.structs.replace(command, begin=how), key)
-
-    async def _entries(self, run: Run, at: int | None) -> list[Event]:
-        """The log from its beginning up to an event, if all of it is still kept."""
-        head = await self.store.head(run.id)
-        if head is None:
-            raise RunNotFound("Task not found.")
-        upto = head.run.version if at is None else at
-        if upto < 1:
-            raise Invalid("A fork is made at an event: 1 or more.", field="at")
-        if upto > head.run.version:
-            raise CursorBeyondEnd(f"The task has {head.run.version} events; there is no event {upto}.", field="at")
-        entries = [entry for entry in await read_all(self.store, run.id) if entry.seq <= upto]
-        if len(entries) < upto or any(entry.payload is None for entry in entries):
-            raise StaleCursor(
-                "The log of this task is no longer kept from its beginning, so it cannot be forked.", floor=head.floor
-            )
-        return entries
+            return await self.commands.execute(run_id, replace(command, reject=how), key=key)
+        return await self._accept(run_id, replace(command, begin=how), key)
 
     async def _accept(self, run_id: RunId, command: Start | Fork | Give, key: Key | None) -> Outcome:
         """Write the input; then work on it, or let it wait for its turn."""
@@ -320,10 +312,12 @@ class Exchange:
         question = f"{parent.id}/{parent.turns}/{number}/{slug}/{text}"
         child = RunId(str(uuid.uuid5(uuid.NAMESPACE_URL, question)))
         await self.commands.execute(parent.id, Adopt(parent.epoch, child, slug))
-        message = Message(f"{child}.0", (text_part(text),), hops_metadata(hops))
+        asked = Message(f"{child}.0", (text_part(text),), hops_metadata(hops))
+        message = await self.attachments.stored_message(asked)
         trace = sent() or parent.trace
         start = Start(slug, parent.conversation, parent.principal, message, parent.id, trace=trace)
-        return await self.settled(await self.begin(child, start))
+        view = await self.settled(await self.begin(child, start))
+        return await self.view(child, told=True) if view.run.beside else view
 
     def _published(self, run: Run, events: list[Event]) -> None:
         self.execution.logs.heard(run.id, events)
@@ -339,8 +333,8 @@ class Exchange:
             self.execution.given(run)
         if run.children and (run.cancel_requested or run.state is State.FAILED):
             self._spawn(self._cancel_children(run))
-        if run.notes and run.state in _FORSAKEN:
-            self._forsake(run)
+        if run.notes and run.ended:
+            self._see_to(run)
 
     def _heard(self, runs: list[tuple[RunId, int]], agents: list[str]) -> None:
         """What other replicas have done."""
@@ -373,11 +367,14 @@ class Exchange:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _forsake(self, run: Run) -> None:
+    def _see_to(self, run: Run) -> None:
+        """What its agent noted may go on elsewhere, or lie about here."""
         driver = self.agents.driver(run.agent)
-        if isinstance(driver, Forsaken):
-            with entered(run.trace):
+        with entered(run.trace):
+            if isinstance(driver, Forsaken) and run.state in _FORSAKEN:
                 self._spawn(driver.forsake(run))
+            if isinstance(driver, Leaving):
+                self._spawn(driver.clear(run))
 
     async def _cancel_children(self, run: Run) -> None:
         for child in run.children:
@@ -385,10 +382,6 @@ class Exchange:
                 await self._cancel(child, Cancel(run.principal, f"Its parent task {run.id} ended."))
             except (RunEnded, RunNotFound):
                 continue
-
-
-def _orchestrates(command: Start | Fork) -> bool:
-    return (command.rules if isinstance(command, Start) else command.continues) is not None
 
 
 def _same(run: Run, start: Start) -> Run:

@@ -77,7 +77,7 @@ class Execution:
         self._cluster = cluster
         self._attachments = attachments
         self._ask = ask
-        self._grace_s = grace_s
+        self.grace_s = grace_s
         self._drivers: dict[str, Driver] = {}
         self._jobs: dict[RunId, _Job] = {}
         self._dispatching: dict[str, asyncio.Task[None]] = {}
@@ -190,7 +190,7 @@ class Execution:
 
     async def _wait_for(self, tasks: list[asyncio.Task[None]]) -> None:
         if tasks:
-            await asyncio.wait(tasks, timeout=self._grace_s)
+            await asyncio.wait(tasks, timeout=self.grace_s)
 
     async def free_slots(self, agent: Agent) -> int:
         """How many more of its turns could begin."""
@@ -317,6 +317,8 @@ class Execution:
         run = job.run
         if events is None:
             events = await self.logs.read(run.id, run.version)
+        if run.beside:
+            events = await self._attachments.told(events)
         turn = self._make_turn(driver.agent, job, events)
         scribe = Scribe(run.turns)
         async with aclosing(driver.run(turn)) as outputs:
@@ -340,7 +342,7 @@ class Execution:
             return await self._ask(run, asked, agent, text, max(map(hops_of, turn.inputs)))
 
         async def recall(most: int) -> list[Round]:
-            return await earlier_rounds(self._store, run, most)
+            return await earlier_rounds(self._store, run, most, self._attachments.told)
 
         notes = partial(earlier_notes, self._store, run)
         turn = Turn(spec, run, events, ask, self._attachments.loaded, recall, notes, current(), job.overtaken)
@@ -366,7 +368,7 @@ class Execution:
         job.ending = ending
         if job.driving:
             job.task.cancel()
-            job.grace = asyncio.get_running_loop().call_later(self._grace_s, self._abandon, job)
+            job.grace = asyncio.get_running_loop().call_later(self.grace_s, self._abandon, job)
 
     def _abandon(self, job: _Job) -> None:
         """The agent does not let itself be stopped: its run ends all the same, its slot stays taken till it returns."""

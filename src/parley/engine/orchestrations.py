@@ -1,6 +1,7 @@
 """Orchestrations as those ask for them who are not the log: begin one, look at it, and say how it goes on."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -115,7 +116,7 @@ class Orchestrations:
         return state
 
     async def delete(self, id_: str, principal: Principal) -> RunId:
-        """Forget what it did; that there was a run stays known. Not while it is at work."""
+        """Erase it and the runs of its steps. Not while it is at work."""
         state = await self.read(id_, principal)
         if state.status == "paused":
             state = await self.cancel(id_, principal, "Deleted.")
@@ -123,13 +124,16 @@ class Orchestrations:
             raise InvalidState(f"The orchestration is {state.status}; cancel it first.", state=state.status)
         for run in await self._runs(state.conversation, principal, state.agent):
             if run.orchestration == state.id:
-                await self._forget(run)
+                await self._erase(run)
         return state.id
 
-    async def _forget(self, run: Run) -> None:
-        head = await self._exchange.store.head(run.id)
-        if head is not None:
-            await self._exchange.store.trim(run.id, head.run.version, View.bare(head.run).snapshot())
+    async def _erase(self, run: Run) -> None:
+        """With the runs of its steps, which are over as it is, or about to be."""
+        for child in run.children:
+            with suppress(RunNotFound):
+                if (await self._exchange.commands.state(child)).ended:
+                    await self._exchange.retention.erase(child)
+        await self._exchange.retention.erase(run.id)
 
     async def _steer(self, id_: str, principal: Principal, command: Command) -> Orchestration:
         for _ in range(TRIES):

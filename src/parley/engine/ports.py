@@ -1,6 +1,7 @@
 """What the engine needs from the outside, as protocols. An adapter is one module that implements one of them."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -8,6 +9,7 @@ from msgspec import Struct
 from parley.core.agents import Agent
 from parley.core.artifacts import Parts
 from parley.core.canonical import Fields
+from parley.core.documents import Change, Conversation, Document, Kind, Operation, Version
 from parley.core.events import GENESIS, Event
 from parley.core.policy import ReasonCode
 from parley.core.runs import Run, State
@@ -66,6 +68,8 @@ class Append(Struct):
     keys: list[Key]
     keys_expired_before: int = 0
     """A stored key older than this (ms) counts as gone, unless it is lasting."""
+    changes: tuple[Change, ...] = ()
+    """What is written of documents in the same transaction. One that does not fit refuses the append: Outdated."""
 
     @property
     def hash(self) -> bytes:
@@ -84,6 +88,10 @@ class Listing(Struct, frozen=True):
     after: tuple[int, str] | None = None
     """Go on after the run with this `status_at` and id."""
     limit: int = 50
+    oldest: bool = False
+    """In the order in which they were begun, not latest status first; `after` then names a `created_at`."""
+    counted: bool = True
+    """Whether it is asked how many there are; 0 is answered where it is not."""
 
 
 Done = Callable[[ParleyError | None], None]
@@ -108,7 +116,8 @@ class Store(Readable, Protocol):
     """Where logs live. `parley.testing.stores` holds the suite that every implementation passes."""
 
     def append(self, append: Append, done: Done) -> None:
-        """Commit all of it or nothing, and say so: VersionConflict or KeyTaken when a rival was first. Never waits.
+        """Commit all of it or nothing, and say so: VersionConflict, KeyTaken or Outdated when a rival was first. Never
+        waits.
 
         `done` is called in the event loop, later.
         """
@@ -123,7 +132,7 @@ class Store(Readable, Protocol):
         ...
 
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
-        """A page of runs, latest status first, and how many there are on all pages."""
+        """A page of runs, and how many there are on all pages. Those that were erased are not among them."""
         ...
 
     async def close(self) -> None: ...
@@ -139,6 +148,11 @@ class Archive(Protocol):
     async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
         """Forget the events up to and including `floor`, and the run's lasting keys that led to them; the chain stays
         verifiable from there."""
+        ...
+
+    async def erase(self, run: RunId) -> None:
+        """Forget all of a run that has ended but its place in the world: nothing of what was in it can be read again,
+        and it belongs to nobody. Its chain ends where it ended."""
         ...
 
     async def forget_keys(self, before: int) -> int:
@@ -158,8 +172,51 @@ class Nonces(Protocol):
         ...
 
 
+class Found(Struct, frozen=True):
+    """What a conversation has of one kind: perhaps nothing; a document; and a version of it with its content."""
+
+    document: Document | None = None
+    version: Version | None = None
+    content: str = ""
+
+
+class Library(Protocol):
+    """The documents beside a log, which are written by its appends; and what was asked without a run."""
+
+    async def conversation(self, principal: str, id_: str) -> Conversation | None:
+        """None when nobody has begun it, or it was deleted."""
+        ...
+
+    async def begin(self, conversation: Conversation) -> Conversation:
+        """Keep it unless it is there already; as it is then."""
+        ...
+
+    async def find(self, principal: str, conversation: str, kind: Kind, version: str | None = None) -> Found | None:
+        """The current version or another of the same document; None when there is no such conversation."""
+        ...
+
+    async def version(self, id_: str) -> Found | None:
+        """A version of whichever document."""
+        ...
+
+    async def versions(self, document: str, limit: int, offset: int = 0) -> list[Version]:
+        """Newest first, with their previews."""
+        ...
+
+    async def note(self, operations: Sequence[Operation]) -> None: ...
+
+    async def operation(self, id_: str) -> Operation | None: ...
+
+    async def forget_operations(self, before: int) -> int:
+        """Forget those of before a time (ms), at most a batch; how many."""
+        ...
+
+
 class LogStore(Store, Archive, Nonces, Protocol):
     """What an adapter for logs implements: all of it."""
+
+    @property
+    def library(self) -> Library: ...
 
 
 class Cluster(Protocol):
@@ -222,7 +279,28 @@ class Blobs(Protocol):
         """Keep it durably; its sha256 in hex."""
         ...
 
+    async def put_file(self, path: Path) -> str:
+        """The same for a file of any size, which is never held in memory."""
+        ...
+
     async def get(self, sha256: str) -> bytes: ...
+
+    def stream(self, sha256: str) -> AsyncGenerator[bytes, None]:
+        """Piece by piece. The last piece is given only when all of them together are what was put: a damaged blob
+        breaks off."""
+        ...
+
+
+class PassingBlobs(Blobs, Protocol):
+    """Bytes that are kept for a while only, apart from those that logs refer to."""
+
+    async def delete(self, sha256: str) -> None:
+        """Forget it; it need not be there."""
+        ...
+
+    async def forget(self, before: int) -> int:
+        """Forget what was put before a time (ms); how many."""
+        ...
 
 
 class Record(Struct, frozen=True):
@@ -290,6 +368,8 @@ class Sampling(Struct, frozen=True):
     instructions: str | None = None
     temperature: float | None = None
     max_tokens: int | None = None
+    model: str | None = None
+    """Another model of the same vendor, for this once."""
 
 
 class Delta(Struct, frozen=True):
@@ -369,6 +449,19 @@ class Forsaken(Protocol):
 
     async def forsake(self, run: Run) -> None:
         """The run, of which something was noted, was canceled or has failed. Best effort, within a few seconds."""
+        ...
+
+
+@runtime_checkable
+class Leaving(Protocol):
+    """A driver whose work leaves something on this machine that nobody needs once the run has ended."""
+
+    async def left(self) -> list[RunId]:
+        """The runs of which something is there."""
+        ...
+
+    async def clear(self, run: Run) -> None:
+        """The run, of which something was noted, has ended, and what it made is in the log."""
         ...
 
 

@@ -1,12 +1,18 @@
 """What was said before a run in its conversation."""
 
+from collections.abc import Awaitable, Callable
+
 from parley.core.dialogue import Round, rounds
+from parley.core.events import Event
 from parley.core.runs import Run
 from parley.engine.ports import Listing, Store
 from parley.engine.streams import read_all
 
+Tell = Callable[[list[Event]], Awaitable[list[Event]]]
+"""Puts in its place what is kept beside a log."""
 
-async def earlier_rounds(store: Store, run: Run, most: int) -> list[Round]:
+
+async def earlier_rounds(store: Store, run: Run, most: int, told: Tell) -> list[Round]:
     """The latest rounds of the runs that the same principal had with the same agent, oldest first.
 
     Runs under way are left out, and so are those whose events were forgotten: what retention takes is gone.
@@ -20,7 +26,7 @@ async def earlier_rounds(store: Store, run: Run, most: int) -> list[Round]:
             break
         events = await read_all(store, one.id)
         if events and events[0].seq == 1:
-            found = [*rounds(events), *found]
+            found = [*rounds(await told(events) if one.beside else events), *found]
     return found[-most:]
 
 

@@ -56,14 +56,14 @@ class Branch(Struct, frozen=True):
 def send_key(send: Send) -> Key | None:
     """The scope of a key is who asks whom; its digest covers the message and nothing else."""
     asked: list[object] = [send.message, send.run, send.conversation, *([send.rules] if send.rules else [])]
-    return _keyed(send.key, send.principal, send.agent, asked)
+    return keyed(send.key, send.principal, send.agent, asked)
 
 
 def branch_key(branch: Branch, run: Run) -> Key | None:
-    return _keyed(branch.key, branch.principal, run.agent, ["fork", run.id, branch.at, branch.message])
+    return keyed(branch.key, branch.principal, run.agent, ["fork", run.id, branch.at, branch.message])
 
 
-def _keyed(name: str | None, principal: Principal, agent: str, asked: list[object]) -> Key | None:
+def keyed(name: str | None, principal: Principal, agent: str, asked: list[object]) -> Key | None:
     if name is None:
         return None
     if not 1 <= len(name) <= 255:

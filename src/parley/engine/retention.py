@@ -3,14 +3,16 @@
 from collections.abc import Awaitable, Callable
 
 from parley.clock import Clock, now_ms
-from parley.core.views import View
+from parley.core.transcripts import transcript_of
+from parley.core.views import View, talk_in
 from parley.engine.commands import KEY_LIFE_MS
-from parley.engine.ports import LogStore
+from parley.engine.ports import Head, LogStore
 from parley.engine.streams import read_all
 from parley.ids import RunId
 from parley.telemetry import tell
 
 BATCH = 200
+MAX_BATCHES = 100
 NONCE_GRACE_MS = 60_000
 """How far the clocks of two replicas may differ: what has expired for one of them may be believed by another."""
 
@@ -29,15 +31,33 @@ class Retention:
         await self._store.forget_nonces(self._clock() - NONCE_GRACE_MS)
         if self._keep_ms is None:
             return
-        runs = await self._store.expired(self._clock() - self._keep_ms, BATCH)
+        before = self._clock() - self._keep_ms
+        await self._forget_operations(before)
+        runs = await self._store.expired(before, BATCH)
         for run in runs:
             head = await self._store.head(run.id)
             if head is None:
                 continue
             if self.forget_too is not None:
                 await self.forget_too(run.id)
-            view = View.restored(head.snapshot) if head.snapshot else View()
-            view.feed(await read_all(self._store, run.id, head.floor))
-            await self._store.trim(run.id, head.run.version, view.snapshot())
+            await self._store.trim(run.id, head.run.version, await self._snapshot(head))
         if runs:
             tell("retention.trimmed", runs=len(runs))
+
+    async def _forget_operations(self, before: int) -> None:
+        """There may be many more reads than runs: batch after batch, as long as there are any, but not for ever."""
+        for _ in range(MAX_BATCHES):
+            if not await self._store.library.forget_operations(before):
+                return
+
+    async def erase(self, run: RunId) -> None:
+        """Forget a run that has ended at its owner's wish: nothing of it can be seen afterwards."""
+        if self.forget_too is not None:
+            await self.forget_too(run)
+        await self._store.erase(run)
+
+    async def _snapshot(self, head: Head) -> bytes:
+        events = await read_all(self._store, head.run.id, head.floor)
+        view = View.restored(head.snapshot) if head.snapshot else View()
+        view.feed(events)
+        return view.snapshot([*(talk_in(head.snapshot) if head.snapshot else ()), *transcript_of(events)])

@@ -1,7 +1,7 @@
 """Steps that are sent to their agents as messages: whatever drives an agent, here or elsewhere, it can be a step."""
 
 from parley.core.agents import check_content
-from parley.core.artifacts import Part, Parts, text_of
+from parley.core.artifacts import merged, text_of
 from parley.core.commands import Start
 from parley.core.conversations import Message, hops_metadata
 from parley.core.plans import Step
@@ -13,8 +13,6 @@ from parley.engine.planning import Order
 from parley.errors import AgentNotFound, Invalid
 from parley.ids import ConversationId
 
-MAX_SAID = 256 * 1024
-"""Longer words of a step are kept beside the log."""
 CONVERSE = ("", "converse")
 _BUSY = "queue_full"
 
@@ -34,16 +32,17 @@ class AgentSteps:
 
     async def carry_out(self, order: Order) -> Result:
         try:
-            start = self._start(order)
+            start = await self._start(order)
         except (AgentNotFound, Invalid) as error:
             return Result("failed", (), error.code, error.message, retryable=False)
         outcome = await self._exchange.begin(order.run, start)
         return await self._result(await self._exchange.settled(outcome, ended=True))
 
-    def _start(self, order: Order) -> Start:
+    async def _start(self, order: Order) -> Start:
         agent = self._exchange.agent(order.step.agent)
         check_content(agent, order.parts)
-        message = Message(f"{order.run}.0", order.parts, hops_metadata(order.hops))
+        given = Message(f"{order.run}.0", order.parts, hops_metadata(order.hops))
+        message = await self._exchange.attachments.stored_message(given)
         conversation = ConversationId(order.run)
         return Start(agent.slug, conversation, order.principal, message, order.parent, trace=order.trace)
 
@@ -53,16 +52,9 @@ class AgentSteps:
         match view.run.state:
             case State.COMPLETED:
                 made = tuple(part for artifact in view.artifacts for part in artifact.parts)
-                return Result("completed", await self._kept(made or words))
+                return Result("completed", await self._exchange.attachments.kept(merged(made or words)))
             case State.CANCELED:
                 return Result("failed", (), "canceled", text_of(words) or "Its task was canceled.", retryable=False)
             case state:
                 code = view.code or state.value
                 return Result("failed", (), code, text_of(words), state is State.FAILED or code == _BUSY)
-
-    async def _kept(self, parts: Parts) -> Parts:
-        if sum(len(part.text or "") for part in parts) <= MAX_SAID:
-            return parts
-        text = Part(text=text_of(parts), filename="output.txt", media_type="text/plain")
-        others = tuple(part for part in parts if part.text is None)
-        return await self._exchange.attachments.kept((text, *others))

@@ -9,6 +9,7 @@ from parley.core.agents import Agent
 from parley.core.artifacts import Artifact, Parts, text_of
 from parley.core.conversations import Message
 from parley.core.dialogue import Round, rounds
+from parley.core.documents import Assignment
 from parley.core.events import QUESTIONS, ArtifactAdded, Event, InputReceived, Noted, Progress
 from parley.core.orchestrations import Orchestration
 from parley.core.runs import Run
@@ -85,6 +86,11 @@ class Turn:
     @property
     def conversation(self) -> ConversationId:
         return self._run.conversation
+
+    @property
+    def assignment(self) -> Assignment | None:
+        """What the run was made for, if a contract says more than that the agent is asked."""
+        return self._run.assignment
 
     @property
     def number(self) -> int:

@@ -136,8 +136,14 @@ class Admin:
             None if query.since is None else time_ms(query.since, "since"), page_cursor(query.page_token), size,
         )  # fmt: skip
         found, total = await self._exchange.store.list_runs(listing)
-        runs = [run_view(await self._exchange.view(run.id)) for run in found]
+        views = [await self._exchange.view(run.id) for run in found]
+        runs = [run_view(view, await self._latest(view)) for view in views]
         return 200, {"runs": runs, "nextPageToken": page_token(found, size), "totalSize": total}
+
+    async def _latest(self, view: View) -> str:
+        """What was said last."""
+        said = view.status.said or (view.history[-1] if view.history else None)
+        return text_of(await self._exchange.attachments.loaded(said.parts)) if said else ""
 
     async def jwks(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -176,14 +182,13 @@ def delivery_view(kept: Kept) -> dict[str, object]:
     }  # fmt: skip
 
 
-def run_view(view: View) -> dict[str, object]:
-    run, words = view.run, [*view.history, *([view.status.said] if view.status.said else [])]
-    origin = run.origin
+def run_view(view: View, latest: str) -> dict[str, object]:
+    run, origin = view.run, view.run.origin
     return {
         "id": run.id, "agent": run.agent, "principal": run.principal, "contextId": run.conversation,
         "state": run.state.value, "createdAt": iso(run.created_at), "statusAt": iso(run.status_at),
         "parent": run.parent, "origin": None if origin is None else {"task": origin.run, "at": origin.seq},
-        "said": text_of(words[-1].parts)[:MAX_SAID] if words else "",
+        "said": latest[:MAX_SAID],
     }  # fmt: skip
 
 

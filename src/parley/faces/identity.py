@@ -1,5 +1,7 @@
 """Who asks: decided once per request, before any face sees it. Faces find the answer in `scope["principal"]`."""
 
+from collections.abc import Awaitable, Callable, Mapping
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from parley.core.access import Principal, demand
@@ -28,11 +30,14 @@ from parley.telemetry import tell
 RUNTIME = "/internal/v1"
 """Where every request is signed, and bound to more than its headers: that face checks for itself."""
 _OPEN = frozenset({"/healthz", "/readyz"})
+_PUBLIC = ("/.well-known/", "/api/exports/")
+"""Discovery; and files whose links are credentials themselves, which their face checks."""
 _PAIRED = ("/agent-runtimes/", "/agent-accounts/", "/task-runs/")
 """Where paired runtimes call: they have tokens of their own, which their face asks for."""
 _FOREIGN = {"code": "foreign_origin", "message": "This server answers only requests from its own machine."}
 
 Seen = dict[bytes, bytes]
+Refuse = Callable[[Send, ParleyError, Headers], Awaitable[None]]
 
 
 class Identified:
@@ -45,11 +50,13 @@ class Identified:
         origins: frozenset[str] = frozenset(),
         signatures: Signatures | None = None,
         max_body: int = MAX_BODY,
+        voices: Mapping[str, Refuse] | None = None,
     ) -> None:
         self._app = app
         self._gate = gate
         self._signatures = signatures
         self._max_body = max_body
+        self._voices = voices or {}
         self._local = gate.auth == "local"
         self._origins = origins
 
@@ -71,9 +78,13 @@ class Identified:
                 raise Unauthenticated("This server needs credentials: Authorization: Bearer, or X-API-Key.")
         except ParleyError as error:
             tell("auth.refused", code=error.code)
-            return await refuse(send, error, _challenge(error, seen))
+            return await self._voice(scope["path"])(send, error, _challenge(error, seen))
         scope["principal"] = principal
         return await self._app(scope, receive, send)
+
+    def _voice(self, path: str) -> Refuse:
+        """How the face that was asked says no, where it has a way of its own."""
+        return next((voice for prefix, voice in self._voices.items() if path.startswith(f"{prefix}/")), refuse)
 
     async def _signed(self, signatures: Signatures, seen: Seen, receive: Receive) -> tuple[Principal, Receive]:
         """On whose behalf a signed request is made, and its body, which is read here if its digest was sent."""
@@ -129,13 +140,13 @@ def _text(seen: Seen, name: bytes) -> str | None:
 
 
 def _is_open(scope: Scope, seen: Seen) -> bool:
-    """Whether a request may come from anybody: probes, discovery, and a browser that asks whether it may ask."""
+    """Whether a request may come from anybody: probes, discovery, links, and a browser that asks whether it may ask."""
     if scope["method"] == "OPTIONS":
         return b"access-control-request-method" in seen
     path: str = scope["path"]
     if scope["method"] not in ("GET", "HEAD"):
         return False
-    if path in _OPEN or path.startswith("/.well-known/"):
+    if path in _OPEN or path.startswith(_PUBLIC):
         return True
     _, agents, slug, rest = (*path.split("/", 3), "", "", "")[:4]
     return agents == "agents" and bool(slug) and rest.startswith(".well-known/")

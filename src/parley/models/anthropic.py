@@ -91,7 +91,7 @@ class AnthropicModel:
 
     def _request(self, messages: Sequence[Speech], sampling: Sampling) -> dict[str, Any]:
         request: dict[str, Any] = {
-            "model": self.endpoint.model,
+            "model": sampling.model or self.endpoint.model,
             "messages": [
                 {"role": _ROLES[one.role], "content": [_block(piece) for piece in pieces(one.parts)]}
                 for one in messages

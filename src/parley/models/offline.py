@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from parley.core.planning import agents_offered
 from parley.engine.ports import Delta, Finish, Sampling, Speech, Usage
 from parley.models.content import TEXTS, words
+from parley.models.drafts import drafted
 
 NAME = "offline"
 PAUSE_S = 0.02
@@ -26,18 +27,20 @@ class OfflineModel:
     ) -> AsyncGenerator[Delta | Usage | Finish, None]:
         read = [words(message.parts) for message in messages]
         counted = sum(len(text.split()) for text in (*read, sampling.instructions or ""))
-        yield Usage(NAME, counted, 0)
+        yield Usage(sampling.model or NAME, counted, 0)
         agents = agents_offered(sampling.instructions or "")
-        answer = (_plan(read[-1], agents) if agents else _answer(read))[: sampling.max_tokens]
+        answer = (_plan(read[-1], agents) if agents else _answer(messages, read))[: sampling.max_tokens]
         for place, word in enumerate(answer):
             yield Delta(f" {word}" if place else word)
             await asyncio.sleep(self.pause_s)
-        yield Usage(NAME, counted, len(answer))
+        yield Usage(sampling.model or NAME, counted, len(answer))
         yield Finish("length" if len(answer) == sampling.max_tokens else "stop")
 
 
-def _answer(read: list[str]) -> list[str]:
+def _answer(messages: Sequence[Speech], read: list[str]) -> list[str]:
     """A token is a word here."""
+    if (document := drafted(messages[-1].parts)) is not None:
+        return document.split(" ")
     before = f" Before that came {len(read) - 1} messages." if len(read) > 1 else ""
     return f"This is the offline model, which only repeats. You said: {read[-1]}{before}".split(" ")
 

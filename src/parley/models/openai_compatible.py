@@ -102,7 +102,7 @@ class OpenAiCompatible:
     def _request(self, messages: Sequence[Speech], sampling: Sampling) -> dict[str, Any]:
         system = [{"role": "system", "content": sampling.instructions}] if sampling.instructions else []
         request: dict[str, Any] = {
-            "model": self.endpoint.model,
+            "model": sampling.model or self.endpoint.model,
             "messages": [*system, *(_message(one) for one in messages)],
             "stream": True,
             "stream_options": {"include_usage": True},

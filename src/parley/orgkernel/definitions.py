@@ -133,6 +133,11 @@ class Role(Struct, frozen=True):
     doctrine: Doctrine
 
     @property
+    def salute_interval(self) -> int:
+        """After how many turns it reports, if nothing changes."""
+        return max(1, self.doctrine.salute_interval_turns or 5)
+
+    @property
     def patience(self) -> int:
         """How many turns without progress it may take."""
         return self.doctrine.max_turns_without_progress or 12

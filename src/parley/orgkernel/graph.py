@@ -27,15 +27,21 @@ def next_node(graph: Graph, node: str, outcome: Outcome) -> str | None:
     return None
 
 
+def spine(graph: Graph) -> list[str]:
+    """The way without failure."""
+    found: dict[str, None] = {}
+    node: str | None = graph.start
+    while node is not None and node in graph.nodes and node not in found:
+        found[node] = None
+        node = next_node(graph, node, "pass")
+    return list(found)
+
+
 def steps(workflow: Workflow) -> list[str]:
     """The nodes that count as steps: those on the way without failure in their order, then the others."""
     graph = workflow.graph
-    on_the_way: dict[str, None] = {}
-    node: str | None = graph.start
-    while node is not None and node in graph.nodes and node not in on_the_way:
-        on_the_way[node] = None
-        node = next_node(graph, node, "pass")
-    ordered = [*on_the_way, *(name for name in graph.nodes if name not in on_the_way)]
+    way = spine(graph)
+    ordered = [*way, *(name for name in graph.nodes if name not in way)]
     return [name for name in ordered if graph.nodes[name].type in WORK]
 
 

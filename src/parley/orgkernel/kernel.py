@@ -1,18 +1,18 @@
 """The embedded kernel: a message is assigned to a role, and its workflow followed to an end, a question or a fault."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
 from parley.orgkernel.classifier import Assignment, assign
 from parley.orgkernel.definitions import Level, Node, Organisation, Role, Workflow
 from parley.orgkernel.graph import Outcome, next_node, step_number, steps
-from parley.orgkernel.pace import Evidence, GivenUp, Guidance, given_up, guidance, level_of, raised, shown
+from parley.orgkernel.happenings import Asked, Do, Ended, Exists, Finished, Happening, Result, Step, Task, Work
+from parley.orgkernel.pace import Evidence, given_up, guidance, level_of, raised, shown
 from parley.orgkernel.salute import Activity, Environment, Location, Report, Status, Time, Unit, health
 from parley.orgkernel.salute import State as Condition
 from parley.orgkernel.state import MAX_KEPT, State, shortened
@@ -21,77 +21,6 @@ from parley.orgkernel.verifying import agreed, refuted
 
 MAX_TURNS = 200
 """Whatever a graph looks like, and whatever its nodes say."""
-
-
-class Work(Struct, frozen=True):
-    """What a node wants done."""
-
-    node: Node
-    task: str
-    folder: Path
-    role: Role | None = None
-    workflow: Workflow | None = None
-    guidance: tuple[str, ...] = ()
-    before: dict[str, str] = {}
-    """What earlier nodes brought to light."""
-    failed: tuple[str, ...] = ()
-    alternative: bool = False
-    """Whether what was tried before did not work, so that something else should be."""
-
-
-class Result(Struct, frozen=True):
-    """What came of it. `reason` says why it came to nothing."""
-
-    text: str = ""
-    exit_code: int | None = None
-    files: tuple[str, ...] = ()
-    reason: str = ""
-    hopeless: bool = False
-    """Whether trying again is of no use to anybody."""
-    skipped: bool = False
-
-
-class Task(Struct, frozen=True):
-    """The work as the client put it, and the folder in which it is done."""
-
-    text: str
-    folder: Path
-
-
-class Step(Struct, frozen=True):
-    """The work goes on at this node."""
-
-    text: str
-    state: State
-    report: Report
-
-
-class Asked(Struct, frozen=True):
-    question: Guidance
-    state: State
-    report: Report
-
-
-class Finished(Struct, frozen=True):
-    """Done. Without a report the message passed through: no role had anything to do with it."""
-
-    text: str
-    state: State
-    context: str = ""
-    """What the exit node stands for, and what was verified on the way to it."""
-    report: Report | None = None
-
-
-class Ended(Struct, frozen=True):
-    report_of: GivenUp
-    state: State
-    report: Report
-
-
-Happening = Step | Asked | Finished | Ended
-Do = Callable[[Work], Awaitable[Result]]
-Exists = Callable[[str], bool]
-"""Whether a file is there, named from the folder of the task."""
 
 
 class Kernel:
@@ -219,7 +148,16 @@ class _Walk:
 
     def _step(self, node: Node) -> Step:
         report = self._kernel.reported(self, tool=_tool(node))
-        return Step(shown(report, self.workflow, self.role).text, self.state, report)
+        due = self._due(report)
+        return Step(shown(report, self.workflow, self.role).text, self.state, report, due)
+
+    def _due(self, report: Report) -> bool:
+        """Whether the role reports now: every so many turns, and at once when its level or its state is another."""
+        stands, since = f"{report.status.pace_level}/{report.status.state}", self.state.turns - self.state.saluted
+        if stands == self.state.salute and since < self.role.salute_interval:
+            return False
+        self.state = replace(self.state, salute=stands, saluted=self.state.turns)
+        return True
 
     async def _passed(self, node: Node) -> Asked | Ended | None:
         """Do what a node asks for, and move on; or the end of the turn."""
@@ -347,7 +285,7 @@ class _Walk:
 
     def _asked(self, reason: str) -> Asked:
         back = self.state.back or self.workflow.graph.start
-        self.state = replace(self.state, level=raised(self.state.level, "contingent"), back=back)
+        self.state = replace(self.state, level=raised(self.state.level, "contingent"), back=back, salute="")
         report = self._kernel.reported(self, "waiting" if self.state.confirming else None)
         return Asked(guidance(report, self.workflow, self.role, self._evidence(reason)), self.state, report)
 

@@ -8,7 +8,7 @@ from parley.orgkernel.definitions import LEVELS, Level, Pace, Role, Workflow
 from parley.orgkernel.salute import Report, percent, status_text
 from parley.orgkernel.triggers import Metrics, fired
 
-RETRYING = "retrying with an alternative approach"
+RETRYING = "retrying with alternative approach"
 _MAX_TRIED = 10
 _MAX_PARTIAL = 2000
 

@@ -40,6 +40,9 @@ class State(Struct, frozen=True, omit_defaults=True):
     verdict: Literal["", "yes", "no"] = ""
     """What the client said to that."""
     started: int = 0
+    salute: str = ""
+    """The level and the state of the report that was made last, and the turn it was made in."""
+    saluted: int = 0
 
     def noted(self, node: str, words: str) -> "State":
         said = {name: one for name, one in self.said.items() if name != node}

@@ -1,5 +1,7 @@
 """Secrets at rest, encrypted with keys from a file. The database alone gives none of them away."""
 
+import base64
+import hmac
 import os
 import tempfile
 from pathlib import Path
@@ -21,8 +23,7 @@ class Secrets:
 
     def encrypt(self, secret: bytes) -> bytes:
         """The file is made when the first secret is kept."""
-        if self._keys is None and not self._path.exists():
-            _make(self._path)
+        self._made()
         return self._loaded().encrypt(secret)
 
     def decrypt(self, kept: bytes) -> bytes:
@@ -34,6 +35,17 @@ class Secrets:
                 "need the same file: see the setting secret_key_file.",
                 field="secret_key_file",
             ) from None
+
+    def derived(self, purpose: str) -> list[bytes]:
+        """A key for something else than encryption, one of each line: the first signs, all of them are believed."""
+        self._made()
+        lines = self._path.read_text("ascii").split()
+        return [hmac.digest(base64.urlsafe_b64decode(line), purpose.encode(), "sha256") for line in lines]
+
+    def _made(self) -> None:
+        if self._keys is None and not self._path.exists():
+            _make(self._path)
+        self._loaded()
 
     def _loaded(self) -> MultiFernet:
         if self._keys is None:

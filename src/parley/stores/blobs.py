@@ -3,13 +3,18 @@
 import asyncio
 import hashlib
 import os
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, MemoryStore, ObjectStore, from_url
 
 from parley.errors import ConfigurationError, NotFound, StoreUnavailable
+
+PIECE = 256 * 1024
 
 
 class ObjectBlobs:
@@ -18,23 +23,61 @@ class ObjectBlobs:
 
     async def put(self, content: bytes) -> str:
         sha256 = hashlib.sha256(content).hexdigest()
+        await self._put(sha256, content)
+        return sha256
+
+    async def put_file(self, path: Path) -> str:
+        sha256 = await asyncio.to_thread(_digest, path)
+        await self._put(sha256, path)
+        return sha256
+
+    async def get(self, sha256: str) -> bytes:
+        with _reading(sha256):
+            found = await obstore.get_async(self._store, _path(sha256))
+            content = bytes(await found.bytes_async())
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise StoreUnavailable(f"The blob {sha256} is damaged.")
+        return content
+
+    async def stream(self, sha256: str) -> AsyncGenerator[bytes, None]:
+        digest, held = hashlib.sha256(), b""
+        with _reading(sha256):
+            found = await obstore.get_async(self._store, _path(sha256))
+            async for piece in found.stream(min_chunk_size=PIECE):
+                if held:
+                    yield held
+                held = bytes(piece)
+                digest.update(held)
+        if digest.hexdigest() != sha256:
+            raise StoreUnavailable(f"The blob {sha256} is damaged.")
+        yield held
+
+    async def delete(self, sha256: str) -> None:
+        await self._delete(_path(sha256))
+
+    async def forget(self, before: int) -> int:
+        gone = 0
+        with _reading("list"):
+            async for batch in obstore.list(self._store):  # pyright: ignore[reportUnknownMemberType]
+                old = [one["path"] for one in batch if one["last_modified"].timestamp() * 1000 < before]
+                for path in old:
+                    await self._delete(path)
+                gone += len(old)
+        return gone
+
+    async def _put(self, sha256: str, content: bytes | Path) -> None:
         try:
             await obstore.put_async(self._store, _path(sha256), content)
         except BaseError as error:
             raise StoreUnavailable("The blob store refused the write.") from error
-        return sha256
 
-    async def get(self, sha256: str) -> bytes:
+    async def _delete(self, path: str) -> None:
         try:
-            found = await obstore.get_async(self._store, _path(sha256))
-            content = bytes(await found.bytes_async())
-        except FileNotFoundError as error:
-            raise NotFound(f"The blob {sha256} is gone.") from error
+            await obstore.delete_async(self._store, path)
+        except FileNotFoundError:
+            return
         except BaseError as error:
-            raise StoreUnavailable("The blob store could not be read.") from error
-        if hashlib.sha256(content).hexdigest() != sha256:
-            raise StoreUnavailable(f"The blob {sha256} is damaged.")
-        return content
+            raise StoreUnavailable("The blob store refused to delete.") from error
 
 
 class DirectoryBlobs(ObjectBlobs):
@@ -45,11 +88,10 @@ class DirectoryBlobs(ObjectBlobs):
         super().__init__(LocalStore(str(directory.resolve())))
         self._directory = directory
 
-    async def put(self, content: bytes) -> str:
-        sha256 = await super().put(content)
+    async def _put(self, sha256: str, content: bytes | Path) -> None:
+        await super()._put(sha256, content)
         path = self._directory / _path(sha256)
         await asyncio.to_thread(_sync, path, path.parent, path.parent.parent, self._directory)
-        return sha256
 
 
 def _sync(*paths: Path) -> None:
@@ -59,6 +101,21 @@ def _sync(*paths: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _reading(sha256: str) -> Generator[None, None, None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise NotFound(f"The blob {sha256} is gone.") from error
+    except BaseError as error:
+        raise StoreUnavailable("The blob store could not be read.") from error
 
 
 def open_blobs(location: str) -> ObjectBlobs:
@@ -71,6 +128,16 @@ def open_blobs(location: str) -> ObjectBlobs:
         return ObjectBlobs(from_url(location))
     except (BaseError, ValueError) as error:
         raise ConfigurationError(f"Blob location {location!r} cannot be used: {error}") from error
+
+
+def below(location: str, name: str) -> str:
+    """A place of its own within a location, for what must not be mixed with the rest."""
+    if location == "memory:":
+        return location
+    if "://" not in location:
+        return str(Path(location) / name)
+    parts = urlsplit(location)
+    return parts._replace(path=f"{parts.path.rstrip('/')}/{name}").geturl()
 
 
 def _path(sha256: str) -> str:

@@ -6,10 +6,11 @@ from bisect import bisect_right
 from msgspec.structs import replace
 
 from parley.core.events import Event
-from parley.core.runs import Run, State
+from parley.core.runs import Run, State, erased
 from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
+from parley.stores.shelf import MemoryLibrary
 
 
 class MemoryStore:
@@ -18,6 +19,7 @@ class MemoryStore:
         self._events: dict[RunId, list[Event]] = {}
         self._keys: dict[tuple[str, str], StoredKey] = {}
         self._nonces: dict[str, int] = {}
+        self.library = MemoryLibrary()
         self._closed = False
 
     def append(self, append: Append, done: Done) -> None:
@@ -38,6 +40,10 @@ class MemoryStore:
             stored = self._keys.get((key.scope, key.name))
             if stored is not None and (key.lasting or stored.at >= append.keys_expired_before):
                 raise KeyTaken("The idempotency key was used before.")
+        for change in append.changes:
+            self.library.check(change)
+        for change in append.changes:
+            self.library.apply(change)
         for key in append.keys:
             self._keys[key.scope, key.name] = StoredKey(run.id, run.version, key.digest, run.updated_at)
         self._heads[run.id] = replace(head, run=run, hash=append.hash) if head else Head(run, append.hash)
@@ -63,9 +69,13 @@ class MemoryStore:
 
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         found = [head.run for head in self._heads.values() if _matches(head.run, listing)]
-        found.sort(key=lambda run: (run.status_at, run.id), reverse=True)
-        page = [run for run in found if listing.after is None or (run.status_at, run.id) < listing.after]
-        return page[: listing.limit], len(found)
+        if listing.oldest:
+            found.sort(key=lambda run: (run.created_at, run.id))
+            page = [run for run in found if listing.after is None or (run.created_at, run.id) > listing.after]
+        else:
+            found.sort(key=lambda run: (run.status_at, run.id), reverse=True)
+            page = [run for run in found if listing.after is None or (run.status_at, run.id) < listing.after]
+        return page[: listing.limit], len(found) if listing.counted else 0
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
         return sorted(run for run in self._heads if run > after)[:limit]
@@ -106,13 +116,20 @@ class MemoryStore:
             keys = [(place, stored) for place, stored in self._keys.items() if place[0] == LASTING + run]
             self._drop_keys([place for place, stored in keys if stored.version <= floor])
 
+    async def erase(self, run: RunId) -> None:
+        head = self._heads[run]
+        if head.run.ended:
+            self._heads[run] = Head(erased(head.run), head.hash, head.run.version, head.hash)
+            self._events[run] = []
+            self._drop_keys([place for place in self._keys if place[0] == LASTING + run])
+
     async def close(self) -> None:
         self._closed = True
 
 
 def _matches(run: Run, listing: Listing) -> bool:
     return (
-        listing.principal in (None, run.principal)
+        (listing.principal == run.principal if listing.principal is not None else run.principal != "")
         and listing.agent in (None, run.agent)
         and listing.conversation in (None, run.conversation)
         and listing.state in (None, run.state)

@@ -5,14 +5,17 @@ conflict concerns one run only: its events are left out of the same statement, a
 """
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 
 from parley.core.events import Event, restored
-from parley.core.runs import Run, State
+from parley.core.runs import Run, State, erased
 from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
-from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
+from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
+from parley.stores.library import NOTE, DatabaseLibrary, statements
+from parley.stores.listings import paging
 from parley.stores.nonces import PostgresNonces
 from parley.stores.pool import MAX_CONNECTIONS, RIVALRY, Connection, Pool, Row
 from parley.stores.schema import Phase, migrate_postgres
@@ -78,17 +81,23 @@ RETURNING scope"""
 _FORGET_KEYS = f"DELETE FROM keys WHERE at < $1 AND substr(scope, 1, 4) <> '{LASTING}' RETURNING 1"
 
 _LISTED = (
-    "($1::text IS NULL OR principal = $1) AND ($2::text IS NULL OR agent = $2) "
+    "(principal = $1 OR $1::text IS NULL AND principal <> '') AND ($2::text IS NULL OR agent = $2) "
     "AND ($3::text IS NULL OR conversation = $3) AND ($4::text IS NULL OR state = $4) "
     "AND ($5::bigint IS NULL OR status_at >= $5)"
 )
+
+_NOTHING = frozenset(("INSERT 0 0", "UPDATE 0", "DELETE 0"))
 
 _encode_run = msgspec.msgpack.Encoder().encode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
 
 
 class _Rival(Exception):
-    """A key of the batch is taken: which one is found out singly."""
+    """A key of the batch is taken, or a change does not fit: which one is found out singly."""
+
+
+class _Stale(_Rival):
+    """It concerns a document."""
 
 
 async def open_pool(url: str, phases: tuple[Phase, ...] = ("pre", "post"), most: int = MAX_CONNECTIONS) -> Pool:
@@ -107,6 +116,7 @@ class PostgresStore:
         self._wake = asyncio.Event()
         self._closed = False
         self._nonces = PostgresNonces(pool)
+        self.library = DatabaseLibrary(pool.fetch, self._note)
         self._writer = asyncio.get_running_loop().create_task(self._write())
 
     def append(self, append: Append, done: Done) -> None:
@@ -145,13 +155,14 @@ class PostgresStore:
         return [_decode_run(row[0]) for row in rows]
 
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
+        place, order = paging(listing)
         rows = await self._pool.fetch(
-            f"SELECT body FROM runs WHERE {_LISTED} AND ($6::bigint IS NULL OR (status_at, run_id) < ($6, $7)) "
-            "ORDER BY status_at DESC, run_id DESC LIMIT $8",
+            f"SELECT body FROM runs WHERE {_LISTED} AND ($6::bigint IS NULL OR {place} ($6, $7)) {order} LIMIT $8",
             *_filters(listing), *(listing.after or (None, None)), listing.limit,
         )  # fmt: skip
-        total = await self._pool.fetch(f"SELECT count(*) FROM runs WHERE {_LISTED}", *_filters(listing))
-        return [_decode_run(row[0]) for row in rows], total[0][0]
+        count = f"SELECT count(*) FROM runs WHERE {_LISTED}"
+        total = await self._one(count, *_filters(listing)) if listing.counted else None
+        return [_decode_run(row[0]) for row in rows], total[0] if total else 0
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
         rows = await self._pool.fetch(
@@ -180,6 +191,22 @@ class PostgresStore:
             "UPDATE runs SET floor = last.seq, floor_hash = last.hash, snapshot = $3 FROM last WHERE run_id = $1",
             run, floor, snapshot, LASTING + run,
         )  # fmt: skip
+
+    async def erase(self, run: RunId) -> None:
+        head = await self.head(run)
+        if head is None or not head.run.ended:
+            return
+        await self._one(
+            "WITH gone AS (DELETE FROM events WHERE run_id = $1), "
+            "released AS (DELETE FROM keys WHERE scope = $3) "
+            "UPDATE runs SET floor = version, floor_hash = hash, snapshot = NULL, principal = '', conversation = '', "
+            "body = $2 WHERE run_id = $1",
+            run, _encode_run(erased(head.run)), LASTING + run,
+        )  # fmt: skip
+
+    async def _note(self, rows: Sequence[Row]) -> None:
+        async with self._pool.acquire() as connection:
+            await connection.executemany(NOTE, rows)
 
     async def close(self) -> None:
         """Everything that was handed in is committed first."""
@@ -230,18 +257,22 @@ class PostgresStore:
             for append in appends:
                 try:
                     failed |= await _write_all(connection, [append])
+                except _Stale:
+                    failed[append.run.id] = Outdated("The document has changed since it was read.")
                 except _Rival:
                     failed[append.run.id] = KeyTaken("The idempotency key was used before.")
         return failed
 
 
 async def _write_all(connection: Connection, appends: list[Append]) -> dict[RunId, ParleyError]:
-    keyed = [append for append in appends if append.keys]
-    if not keyed:
+    more = [append for append in appends if append.keys or append.changes]
+    if not more:
         return await _write_runs(connection, appends)
     async with connection.transaction():
         failed = await _write_runs(connection, appends)
-        await _write_keys(connection, [append for append in keyed if append.run.id not in failed])
+        more = [append for append in more if append.run.id not in failed]
+        await _write_keys(connection, more)
+        await _write_changes(connection, more)
     return failed
 
 
@@ -266,6 +297,14 @@ async def _write_keys(connection: Connection, appends: list[Append]) -> None:
         stored = await connection.fetch(_WRITE_KEYS, *zip(*rows, strict=True), expired)
         if len(stored) != len(rows):
             raise _Rival
+
+
+async def _write_changes(connection: Connection, appends: list[Append]) -> None:
+    for append in appends:
+        for change in append.changes:
+            for sql, values, must in statements(change):
+                if await connection.execute(sql, *values) in _NOTHING and must:
+                    raise _Stale
 
 
 def _known_row(append: Append) -> Row:

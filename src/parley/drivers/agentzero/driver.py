@@ -10,11 +10,11 @@ from parley.core.turns import Output
 from parley.drivers.agentzero.client import KeyClient, SessionClient
 from parley.drivers.agentzero.keyed import KeyTurn
 from parley.drivers.agentzero.options import AgentZeroOptions, check_options, places_of
-from parley.drivers.agentzero.organised import Organised
 from parley.drivers.agentzero.sessions import SessionTurn
 from parley.drivers.agentzero.shown import owner
 from parley.drivers.agentzero.watch import Watch
 from parley.drivers.agentzero.words import Look
+from parley.drivers.organised import Organised
 from parley.drivers.remote.outside import OUTSIDE, Outside
 from parley.drivers.remote.words import Lost, Refused
 from parley.engine.turns import Turn

@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
-from parley.drivers.agentzero.organised import Organised
+from parley.drivers.organised import Organised
 from parley.orgkernel.pace import Evidence, Shown, shown
 from parley.orgkernel.reports import Found, Reports
 from parley.orgkernel.salute import Report

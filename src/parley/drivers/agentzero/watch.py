@@ -14,11 +14,11 @@ from parley.core.events import Failed
 from parley.core.turns import ArtifactChunk, Done, NeedInput, Output, Status, Text
 from parley.drivers.agentzero.files import artifact, fetched
 from parley.drivers.agentzero.options import AgentZeroOptions, reports_folder
-from parley.drivers.agentzero.organised import Organised
 from parley.drivers.agentzero.reports import MARK, Bulletins
 from parley.drivers.agentzero.shown import Course, kind_of
 from parley.drivers.agentzero.words import Large
 from parley.drivers.levels import Levels
+from parley.drivers.organised import Organised
 from parley.drivers.remote.patience import Patience
 from parley.drivers.remote.words import Lost, Refused
 from parley.engine.turns import Turn

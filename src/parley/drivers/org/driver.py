@@ -2,9 +2,11 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Iterable
+import shutil
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Raw, Struct
@@ -12,17 +14,21 @@ from msgspec import Raw, Struct
 from parley.core.agents import Agent
 from parley.core.artifacts import Part, text_of
 from parley.core.events import Failed
+from parley.core.runs import Run
 from parley.core.turns import ArtifactChunk, Done, NeedInput, Note, Output, Status, Text
 from parley.drivers.levels import Levels
 from parley.drivers.org.tools import Tools
+from parley.drivers.organised import Organised
 from parley.engine.ports import Llm
 from parley.engine.turns import Turn
 from parley.errors import OutsideRoots
+from parley.ids import RunId
 from parley.orgkernel.card import described
 from parley.orgkernel.files import MadeFile, Roots
-from parley.orgkernel.kernel import Asked, Ended, Exists, Finished, Happening, Kernel, Step, Task
+from parley.orgkernel.happenings import Asked, Ended, Exists, Finished, Happening, Step, Task
+from parley.orgkernel.kernel import Kernel
 from parley.orgkernel.pace import GivenUp
-from parley.orgkernel.reading import Marks, Places, Problem, Reader, Reading, marks
+from parley.orgkernel.reading import Places, Reading
 from parley.orgkernel.reports import Reports
 from parley.orgkernel.salute import Report
 from parley.orgkernel.state import State, packed, unpacked
@@ -46,9 +52,7 @@ class OrgDriver:
         self._defined = agent
         self._setup = setup
         self._llm = llm
-        self._reader = Reader(setup.places)
-        self._marks: Marks | None = None
-        self._reading = Reading(None, ())
+        self._organised = Organised(setup.places, agent.slug)
         self._agent = agent
         self.refresh()
 
@@ -64,7 +68,7 @@ class OrgDriver:
     @property
     def reading(self) -> Reading:
         """The organisation as it was read last, and what is wrong with it."""
-        return self._reading
+        return self._organised.reading
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OrgDriver) and self._made_of == other._made_of
@@ -78,26 +82,19 @@ class OrgDriver:
 
     def refresh(self) -> bool:
         """Read the folder again if anything in it has changed; whether the agent is another one now."""
-        found = marks(self._setup.places)
-        if found == self._marks:
+        if not self._organised.refresh():
             return False
-        told = self._reading.problems
-        self._marks, self._reading = found, self._reader.read()
-        _tell_problems(self._defined.slug, [one for one in self._reading.problems if one not in told])
-        agent = described(self._defined, self._reading.organisation)
-        if agent == self._agent:
-            return False
-        self._agent = agent
-        return True
+        before, self._agent = self._agent, described(self._defined, self.reading.organisation)
+        return self._agent != before
 
     async def run(self, turn: Turn) -> AsyncGenerator[Output, None]:
         await asyncio.to_thread(self.refresh)
         roots = Roots([self._setup.work, *self._setup.roots])
-        folder = self._setup.work / turn.run_id
+        folder = self._folder(turn.run_id)
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
         offline = self._agent.model in (None, OFFLINE)
         tools = Tools(self._llm, offline=offline, roots=roots, organisation=self._setup.places.folder)
-        kernel = Kernel(self._reading.organisation, tools, _seen_from(folder, tools), self._agent.model or OFFLINE)
+        kernel = Kernel(self.reading.organisation, tools, _seen_from(folder, tools), self._agent.model or OFFLINE)
         task, state, since = _taken_up(kernel, turn, folder)
         levels = Levels(turn, state.level)
         async with aclosing(kernel.run(task, state)) as happenings:
@@ -106,15 +103,33 @@ class OrgDriver:
                 async for output in _said(happening, turn, since, roots):
                     yield output
 
+    async def left(self) -> list[RunId]:
+        return await asyncio.to_thread(_runs_in, self._setup.work)
+
+    async def clear(self, run: Run) -> None:
+        """Unless something in it is nowhere else: what is too large to be an artifact, or one too many."""
+        if not run.notes.get("left"):
+            await asyncio.to_thread(shutil.rmtree, self._folder(run.id), ignore_errors=True)
+
+    def _folder(self, run_id: RunId) -> Path:
+        """The id as one name: callers may choose it, and a slash in it must not lead anywhere."""
+        return self._setup.work / quote(run_id, safe=":@+=~")
+
     async def _reported(self, happening: Happening, levels: Levels) -> None:
         """A report that cannot be written must not end the work."""
         if happening.report is None:
             return
         levels.heard(happening.report)
+        if isinstance(happening, Step) and not happening.due:
+            return
         try:
             await asyncio.to_thread(Reports(self._setup.places.reports_folder).write, happening.report)
         except OSError as error:
             tell("org.not_reported", agent=self._agent.slug, error=error)
+
+
+def _runs_in(work: Path) -> list[RunId]:
+    return [RunId(unquote(folder.name)) for folder in work.iterdir()] if work.is_dir() else []
 
 
 def _seen_from(folder: Path, tools: Tools) -> Exists:
@@ -181,13 +196,17 @@ def _failure_report(ended: GivenUp) -> ArtifactChunk:
     return ArtifactChunk(content, "failure-report", "Failure report", filename="failure-report.json")
 
 
-async def _files(paths: Iterable[str], roots: Roots) -> AsyncGenerator[ArtifactChunk, None]:
+async def _files(paths: Sequence[str], roots: Roots) -> AsyncGenerator[ArtifactChunk | Note, None]:
     """Each under an id that is the same whenever it is shown, so that a later content takes the place of an earlier."""
-    for path in list(paths)[:MAX_FILES]:
+    whole = len(paths) <= MAX_FILES
+    for path in paths[:MAX_FILES]:
         made = await asyncio.to_thread(_made, path, roots)
         if made is not None:
+            whole = whole and made.content is not None
             id_ = f"file-{hashlib.sha256(path.encode()).hexdigest()[:12]}"
             yield ArtifactChunk(made.part, id_, made.name, metadata=made.metadata)
+    if not whole:
+        yield Note({"left": "yes"})
 
 
 def _made(path: str, roots: Roots) -> MadeFile | None:
@@ -197,8 +216,3 @@ def _made(path: str, roots: Roots) -> MadeFile | None:
     except (OutsideRoots, OSError) as error:
         tell("org.file_refused", error=error)
         return None
-
-
-def _tell_problems(slug: str, problems: Iterable[Problem]) -> None:
-    for problem in problems:
-        tell("org.problem", agent=slug, message=problem.text)

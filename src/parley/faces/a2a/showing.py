@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from parley.core.artifacts import Part, Parts, text_part
-from parley.core.events import ArtifactAdded, Event
+from parley.core.artifacts import Part, Parts, is_beside, merged, text_part
+from parley.core.events import SPOKEN, ArtifactAdded, Event, with_content
 from parley.core.runs import Run
 from parley.core.views import Said, View
 from parley.engine.exchange import Exchange
@@ -28,6 +28,9 @@ class Showing:
             shown,
             artifacts=[replace(one, parts=await self._made(view.run, one.id, one.parts)) for one in shown.artifacts],
             history=[await self.said(said) for said in shown.history],
+            status=replace(shown.status, said=await self.said(shown.status.said))
+            if shown.status.said
+            else shown.status,
         )
 
     async def queued(self, shown: TaskShown) -> TaskShown:
@@ -48,11 +51,13 @@ class Showing:
 
     async def event(self, run: Run, event: Event) -> Event:
         payload = event.payload
-        if not isinstance(payload, ArtifactAdded) or all(part.blob is None for part in payload.parts):
+        if not isinstance(payload, SPOKEN) or all(part.blob is None for part in payload.parts):
             return event
-        # Which part of the whole a later piece becomes is not known here: it is shown as it is.
-        made = self._exchange.attachments.loaded if payload.append else partial(self._made, run, payload.artifact)
-        return replace(event, payload=replace(payload, parts=await made(payload.parts)))
+        load = self._exchange.attachments.loaded
+        if isinstance(payload, ArtifactAdded) and not payload.append:
+            # Which part of the whole a later piece becomes is not known here: that is shown as it is.
+            load = partial(self._made, run, payload.artifact)
+        return with_content(event, await load(payload.parts))
 
     async def _made(self, run: Run, artifact: str, parts: Parts) -> Parts:
         """What is larger than the agent wants to be shown in its tasks is fetched from an address of its own."""
@@ -62,11 +67,13 @@ class Showing:
             task, made = quote(run.id, safe=""), quote(artifact, safe="")
             url = f"{self._base_url}/agents/{run.agent}/tasks/{task}/artifacts/{made}"
             parts = tuple(_addressed(part, limit, f"{url}?part={n}" if n else url) for n, part in enumerate(parts))
-        return await self._exchange.attachments.loaded(parts)
+        return merged(await self._exchange.attachments.loaded(parts))
 
 
 def _addressed(part: Part, limit: int, url: str) -> Part:
-    return part if part.blob is None or part.blob.size <= limit else replace(part, blob=None, url=url)
+    if part.blob is None or part.blob.size <= limit or is_beside(part):
+        return part
+    return replace(part, blob=None, url=url)
 
 
 def _latest(history: Sequence[Said], length: int | None) -> Sequence[Said]:

@@ -1,14 +1,10 @@
 """The contract as an OpenAPI document, made from the table of operations."""
 
 from collections.abc import Iterable
-from typing import Any
 
-import msgspec
-
+from parley.faces.openapi import Json, described
 from parley.faces.runtime.routes import PREFIX, Operation, Parameter, Stream
 from parley.faces.runtime.words import Refusal
-
-Json = dict[str, Any]
 
 _SIGNATURE = "runtimeSignature"
 _OWNERS = {
@@ -40,10 +36,7 @@ _OF_BODIES = dict.fromkeys((400, 413), Refusal)
 
 def document(operations: Iterable[Operation], version: str) -> Json:
     operations = tuple(operations)
-    types = {type_ for operation in operations for type_ in _types(operation)}
-    ordered = sorted(types, key=lambda type_: type_.__name__)
-    schemas, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
-    refs = dict(zip(ordered, schemas, strict=True))
+    refs, components = described(type_ for operation in operations for type_ in _types(operation))
     paths: Json = {}
     for operation in operations:
         paths.setdefault(PREFIX + operation.path, {})[operation.method.lower()] = _operation(operation, refs)

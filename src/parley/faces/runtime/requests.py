@@ -1,6 +1,5 @@
 """One request as the handlers see it, and how its parts become typed values with the contract's sentences."""
 
-import re
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
@@ -11,21 +10,10 @@ from starlette.types import Scope
 from parley.core.access import Principal
 from parley.errors import Invalid, Unauthenticated
 from parley.faces.http import header
+from parley.faces.sentences import flaw_of
 from parley.security.signatures import principal_of
 
 T = TypeVar("T")
-
-_PLACE = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
-_SENTENCES = [
-    (re.compile(r"Object missing required field `(\w+)`"), "is required"),
-    (re.compile(r"Expected `\w+` of length >= 1"), "is required"),
-    (re.compile(r"Expected `\w+` of length >= (\d+)"), "must have at least {} characters"),
-    (re.compile(r"Expected `\w+` of length <= (\d+)"), "must have at most {} characters"),
-    (re.compile(r"Expected `str` matching regex .*"), "must not contain control characters"),
-    (re.compile(r"Expected `str.*, got .*"), "must be a string"),
-    (re.compile(r"Expected `object.*, got .*"), "must be an object"),
-    (re.compile(r"Invalid enum value .*", re.DOTALL), "is not one of the values that are known"),
-]
 
 
 class Reply(NamedTuple):
@@ -86,17 +74,5 @@ def converted(fields: dict[str, Any], type_: type[T]) -> T:
     try:
         return msgspec.convert(fields, type_)
     except msgspec.ValidationError as error:
-        raise Invalid(_sentence(str(error))) from None
-
-
-def _sentence(message: str) -> str:
-    """msgspec's words in the contract's; what the client sent is not repeated."""
-    found = _PLACE.fullmatch(message)
-    words, place = (found[1], found[2] or "") if found else (message, "")
-    for pattern, sentence in _SENTENCES:
-        if match := pattern.fullmatch(words):
-            groups = match.groups()
-            if sentence == "is required" and groups:
-                place = f"{place}.{groups[0]}" if place else groups[0]
-            return f"{place or 'request'} {sentence.format(*groups)}"
-    return f"{place or 'request'} is invalid"
+        flaw = flaw_of(str(error))
+        raise Invalid(f"{flaw.place or 'request'} {flaw.sentence}") from None

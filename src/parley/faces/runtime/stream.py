@@ -47,7 +47,7 @@ class Tail:
     async def _steps(self, run: Run, follower: Follower, tail_s: float) -> AsyncGenerator[_Step, None]:
         """First what is stored, however long that takes; then what comes within the tail."""
         while follower.cursor < run.version:
-            step = self._made(await follower.next())
+            step = await self._made(await follower.next())
             yield step
             if step.last:
                 return
@@ -60,14 +60,16 @@ class Tail:
         while not step.last:
             left = deadline - loop.time()
             events = await follower.next(min(KEEP_ALIVE_S, left)) if left > 0 else []
-            step = self._made(events) if events else _SILENCE if loop.time() < deadline else _END
+            step = await self._made(events) if events else _SILENCE if loop.time() < deadline else _END
             yield step
 
-    def _made(self, events: list[Event]) -> _Step:
+    async def _made(self, events: list[Event]) -> _Step:
+        made = self._latest[1]
         if self._latest[0] is not events:
-            data = b"".join(frames_of(event) for event in events)
-            self._latest = events, _Step(data, last=events[-1].type in ENDINGS)
-        return self._latest[1]
+            data = b"".join(map(frames_of, await self._exchange.attachments.told(events)))
+            made = _Step(data, last=events[-1].type in ENDINGS)
+            self._latest = events, made
+        return made
 
 
 def _written(step: _Step) -> Chunk:

@@ -1,0 +1,1 @@
+"""What makes the TypeScript SDK: its types from the contract's document, and its JavaScript."""

@@ -1,0 +1,25 @@
+"""The package as it is built: what it needs from npm, and its JavaScript."""
+
+from pathlib import Path
+
+from sdk.node import Node, find
+
+HOME = Path(__file__).parent / "typescript"
+_STAMP = HOME / "node_modules" / ".installed"
+"""Written last, so that half an installation is never taken for the whole."""
+
+
+def compiled(project: str = "tsconfig.json") -> Node:
+    """Compile it, or it and its tests; what the compiler has to say is raised."""
+    node = installed()
+    node.run(node.program, HOME / "node_modules" / "typescript" / "bin" / "tsc", "--project", project, cwd=HOME)
+    return node
+
+
+def installed() -> Node:
+    """What the lock file names, once: later nothing needs to be reachable."""
+    node, lock = find(), (HOME / "package-lock.json").read_text()
+    if not _STAMP.is_file() or _STAMP.read_text() != lock:
+        node.run(*node.npm, "ci", cwd=HOME)
+        _STAMP.write_text(lock)
+    return node

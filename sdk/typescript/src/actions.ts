@@ -1,0 +1,109 @@
+/** The actions of the contract, one row each: the methods of the client are made of them. */
+
+import type { Actions } from "./types.js";
+
+export type Key = keyof Actions;
+
+/** What a read finds may be nothing. What was made and is gone again is an error to who asked for it. */
+export type Result<K extends Key, M extends Manner> = M extends "reads"
+  ? Actions[K]["result"]
+  : NonNullable<Actions[K]["result"]>;
+
+type Widened<T> = { [Name in keyof T]: T[Name] extends true ? boolean : T[Name] };
+
+/** What a request has beside mode, action and agent. That a `confirm` must be true is for the server to say. */
+export type Params<K extends Key> = Widened<Omit<Actions[K]["request"], "mode" | "action" | "agentSlug" | "metadata">>;
+
+/**
+ * How an action is asked for.
+ * - `reads` changes nothing, so it can always be asked again;
+ * - `writes` is done at once;
+ * - `works` takes an agent and its time, and may be answered before it is done.
+ */
+export type Manner = "reads" | "writes" | "works";
+
+export interface Row<K extends Key, Given extends unknown[], M extends Manner> {
+  key: K;
+  manner: M;
+  params: (...given: Given) => Params<K>;
+}
+
+function row<M extends Manner>(manner: M) {
+  return function <K extends Key, G extends unknown[]>(key: K, params: (...given: G) => Params<K>): Row<K, G, M> {
+    return { key, manner, params };
+  };
+}
+
+const [reads, writes, works] = [row("reads"), row("writes"), row("works")];
+
+type Llm = Actions["plan.merge_versions"]["request"]["llmConfig"];
+type Rerun = Actions["build.rerun"]["request"]["rerunConfig"];
+type Format = Actions["converse.export_conversation"]["request"]["format"];
+
+// What plans and deliverables are asked with alike.
+const any = (versionId?: string) => ({ versionId });
+const one = (versionId: string) => ({ versionId });
+const page = (limit?: number, offset?: number) => ({ limit, offset });
+const edited = (editedContent: string, editNotes?: string) => ({ editedContent, editNotes });
+const removed = (versionId: string, confirm?: boolean) => ({ versionId, confirm });
+const merged = (versionIds: string[], mergePrompt: string, llmConfig?: Llm) => ({ versionIds, mergePrompt, llmConfig });
+const copied = (versionId: string, setCurrent?: boolean) => ({ versionId, setCurrent });
+const confirmed = (confirm: boolean) => ({ confirm });
+
+const planned = (message: string, forceNew?: boolean) => ({ message, forceNew });
+const built = (message?: string, planVersionId?: string, forceNew?: boolean) => ({ message, planVersionId, forceNew });
+const rerun = (sourceVersionId?: string, rerunConfig?: Rerun, message?: string) => {
+  return { sourceVersionId, rerunConfig, message };
+};
+const messages = (limit?: number, offset?: number, includeSystem?: boolean) => ({ limit, offset, includeSystem });
+const forgotten = (confirm: boolean, deleteArtifacts: boolean) => ({ confirm, deleteArtifacts });
+const exported = (format: Format, includeArtifacts?: boolean) => ({ format, includeArtifacts });
+
+export const actions = {
+  /** Writes a plan, or refines the one there is; with `forceNew` without looking at it. */
+  createPlan: works("plan.create", planned),
+  /** The current version of the plan, or another; null when there is no plan. */
+  readPlan: reads("plan.read", any),
+  /** The versions of the plan, the newest first. */
+  listPlanVersions: reads("plan.list", page),
+  /** Makes what somebody wrote the current version of the plan. */
+  editPlan: writes("plan.edit", edited),
+  /** Makes another version of the plan the current one. */
+  setCurrentPlanVersion: writes("plan.set_current", one),
+  /** Deletes a version of the plan that is not the current one. */
+  deletePlanVersion: writes("plan.delete_version", removed),
+  /** Writes a new version of the plan out of two or more. */
+  mergePlanVersions: works("plan.merge_versions", merged),
+  /** Copies a version of the plan to a new one. */
+  copyPlanVersion: writes("plan.copy_version", copied),
+  /** Deletes the plan with all its versions; `confirm` must be true. */
+  deletePlan: writes("plan.delete", confirmed),
+
+  /** Builds the deliverable from the plan, the message or both, or refines the one there is. */
+  createDeliverable: works("build.create", built),
+  /** The current version of the deliverable, or another; null when there is no deliverable. */
+  readDeliverable: reads("build.read", any),
+  /** The versions of the deliverable, the newest first. */
+  listDeliverableVersions: reads("build.list", page),
+  /** Makes what somebody wrote the current version of the deliverable. */
+  editDeliverable: writes("build.edit", edited),
+  /** Asks again for what led to a version, perhaps of another model or with more to say. */
+  rerunDeliverable: works("build.rerun", rerun),
+  /** Makes another version of the deliverable the current one. */
+  setCurrentDeliverableVersion: writes("build.set_current", one),
+  /** Deletes a version of the deliverable that is not the current one. */
+  deleteDeliverableVersion: writes("build.delete_version", removed),
+  /** Writes a new version of the deliverable out of two or more. */
+  mergeDeliverableVersions: works("build.merge_versions", merged),
+  /** Copies a version of the deliverable to a new one. */
+  copyDeliverableVersion: writes("build.copy_version", copied),
+  /** Deletes the deliverable with all its versions; `confirm` must be true. */
+  deleteDeliverable: writes("build.delete", confirmed),
+
+  /** The messages of the conversation, the oldest first. */
+  readConversation: reads("converse.read_conversation", messages),
+  /** Deletes the conversation, with or without its plan and deliverable; `confirm` must be true. */
+  deleteConversation: writes("converse.delete_conversation", forgotten),
+  /** Makes a file of the conversation, at an address that works for a while. */
+  exportConversation: reads("converse.export_conversation", exported),
+};

@@ -1,0 +1,49 @@
+"""The face of contract 002."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+
+import msgspec
+from starlette.routing import BaseRoute, Mount
+
+from parley.assembly.conversations import open_conversations
+from parley.core.actions import ACTIONS
+from parley.engine.exchange import Exchange
+from parley.engine.ledger import Ledger
+from parley.faces.modes.calls import Calls
+from parley.faces.modes.conversing import ConversationCalls
+from parley.faces.modes.documents import DocumentCalls
+from parley.faces.modes.face import Modes
+from parley.faces.modes.openapi import document
+from parley.faces.modes.rows import Offer, Row
+from parley.faces.modes.stream import Streaming
+from parley.faces.modes.tasks import Tasks
+from parley.faces.modes.words import PREFIX
+from parley.security.secrets import Secrets
+from parley.settings import Settings
+
+
+@asynccontextmanager
+async def open_modes(
+    exchange: Exchange, settings: Settings, secrets: Secrets, base_url: str, version: str,
+    more: Mapping[Row, Offer] | None = None,
+) -> AsyncGenerator[list[BaseRoute], None]:  # fmt: skip
+    """Its routes. `more` are offers of modes that are put together elsewhere. What was asked is written down before it
+    closes."""
+    async with open_conversations(exchange, settings, secrets, base_url) as talks:
+        documents, conversations, exports = talks.documents, talks.conversations, talks.exports
+        offers = {
+            **DocumentCalls(documents).offers(), **ConversationCalls(conversations, exports).offers(), **(more or {}),
+        }  # fmt: skip
+        ledger = Ledger(exchange.store.library)
+        tasks = Tasks(exchange, ledger, offers)
+        calls = Calls(exchange, documents, conversations, ledger, tasks, offers, settings.max_body_bytes)
+        described = document([action for action in ACTIONS if (action.mode, action.name) in offers], version)
+        face = Modes(
+            calls, conversations, tasks, Streaming(exchange, tasks), msgspec.json.encode(described),
+            settings.max_body_bytes,
+        )  # fmt: skip
+        try:
+            yield [Mount(PREFIX, face), *exports.routes()]
+        finally:
+            await ledger.close()

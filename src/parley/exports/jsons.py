@@ -1,0 +1,70 @@
+"""JSON, for programs: one message a line, so that a file of any length can be read by lines too."""
+
+from pathlib import Path
+
+import msgspec
+
+from parley.clock import iso
+from parley.core.documents import Version
+from parley.core.transcripts import Said
+from parley.engine.export import Cover, Sheet
+
+_encode = msgspec.json.Encoder().encode
+
+
+class JsonRenderer:
+    media_type = "application/json"
+    extension = "json"
+
+    def __init__(self) -> None:
+        self._messages = 0
+        self._documents = 0
+
+    def opening(self, cover: Cover) -> str:
+        begun = cover.conversation
+        conversation = {
+            "id": begun.id, "agentName": begun.agent, "userId": begun.principal, "startedAt": iso(begun.started_at)
+        }  # fmt: skip
+        export = {"id": cover.id, "exportedAt": iso(cover.exported_at)}
+        return f'{{"export": {_text(export)},\n"conversation": {_text(conversation)},\n"messages": [\n'
+
+    def message(self, said: Said) -> str:
+        self._messages += 1
+        shown = {
+            "id": said.id, "role": said.role, "content": said.content, "timestamp": iso(said.at), "taskId": said.run,
+            "metadata": said.metadata,
+        }  # fmt: skip
+        return f"{_comma(self._messages)}{_text(shown)}"
+
+    def document(self, sheet: Sheet) -> str:
+        self._documents += 1
+        document = sheet.document
+        shown = {
+            "id": document.id, "kind": document.kind, "title": document.title, "type": document.type,
+            "createdAt": iso(document.created_at), "updatedAt": iso(document.updated_at),
+            "currentVersion": {**_version(sheet.version), "content": sheet.content},
+            "versionCount": document.versions, "versions": [_version(one) for one in sheet.versions],
+        }  # fmt: skip
+        before = '\n],\n"artifacts": [\n' if self._documents == 1 else ",\n"
+        return f"{before}{_text(shown)}"
+
+    def closing(self, messages: int) -> str:
+        return f'\n],\n"messageCount": {messages}}}\n'
+
+    def bound(self, written: Path) -> Path:
+        return written
+
+
+def _version(one: Version) -> dict[str, object]:
+    return {
+        "id": one.id, "versionNumber": one.number, "format": one.format, "createdByType": one.provenance,
+        "createdAt": iso(one.at), "metadata": one.metadata,
+    }  # fmt: skip
+
+
+def _comma(count: int) -> str:
+    return ",\n" if count > 1 else ""
+
+
+def _text(value: object) -> str:
+    return _encode(value).decode()

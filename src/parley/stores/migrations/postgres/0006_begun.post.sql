@@ -1,0 +1,2 @@
+-- Its place was taken by runs_begun.
+DROP INDEX runs_conversation;
