@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from parley.core.artifacts import Part, Parts, text_of
 from parley.core.events import (
     Canceled,
+    CancelRequested,
     Completed,
     Event,
     Failed,
@@ -79,6 +80,8 @@ class Orchestration(Struct, frozen=True, omit_defaults=True):
     failing: bool = False
     """Whether a step has failed for good since somebody last wanted one tried again."""
     aborted: bool = False
+    canceling: bool = False
+    """Whether somebody wants it to end: what its steps come to is no longer theirs."""
     resting: bool = False
     """Whether nobody works on it."""
     ending: Ending = ""
@@ -109,7 +112,7 @@ class Orchestration(Struct, frozen=True, omit_defaults=True):
     @property
     def halted(self) -> bool:
         """Whether no further step is begun: one has failed for good, or somebody does not want it."""
-        return self.paused or self.aborted or bool(self.asked) or self.failing
+        return self.paused or self.aborted or self.canceling or bool(self.asked) or self.failing
 
     @property
     def total(self) -> int:
@@ -190,6 +193,8 @@ def _changed(state: Orchestration, seq: int, at: int, payload: Payload) -> Orche
             return _stepped(state, stepped, at)
         case Steered() as steered:
             return replace(_steered(state, steered), steered_at=at)
+        case CancelRequested():
+            return replace(state, canceling=True)
         case InputRequired() | TurnEnded():
             return replace(state, resting=True)
         case Forked(orchestration=orchestration):

@@ -163,7 +163,7 @@ def _begun(state: Orchestration, one: StepState) -> Stepped:
 
 def _settle(state: Orchestration, command: Settle) -> list[Stepped | Steered]:
     one, result = state.step(command.step), command.result
-    if state.ended or one.status != "running" or one.attempt != command.attempt:
+    if state.ended or state.canceling or one.status != "running" or one.attempt != command.attempt:
         return []
     ended = Stepped(
         one.step.id, result.status, one.number, state.total, one.attempt, one.step.name, one.run, result.output,
@@ -179,7 +179,7 @@ def _settle(state: Orchestration, command: Settle) -> list[Stepped | Steered]:
 def _pause(state: Orchestration, by: str) -> list[Stepped | Steered]:
     if state.paused:
         return []
-    if state.status not in ("running", "paused"):
+    if state.canceling or state.status not in ("running", "paused"):
         raise InvalidState(f"The orchestration is {state.status}; it cannot be paused.", state=state.status)
     return [Steered("pause", by)]
 
