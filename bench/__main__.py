@@ -2,7 +2,20 @@
 
 import sys
 
-from bench import appends, documents, edge, followers, frames, hops, postgres, reads, runtime, servers, subscriptions
+from bench import (
+    appends,
+    documents,
+    edge,
+    followers,
+    frames,
+    hops,
+    orchestrations,
+    postgres,
+    reads,
+    runtime,
+    servers,
+    subscriptions,
+)
 from bench.data import BUILD
 from bench.rows import Case, Row, measured
 from bench.table import Progress, Table, save
@@ -10,7 +23,20 @@ from parley.app import tune_interpreter
 
 
 def chosen(names: list[str]) -> list[Case]:
-    groups = (appends, reads, followers, subscriptions, servers, frames, documents, hops, edge, runtime, postgres)
+    groups = (
+        appends,
+        reads,
+        followers,
+        subscriptions,
+        servers,
+        frames,
+        documents,
+        hops,
+        edge,
+        runtime,
+        orchestrations,
+        postgres,
+    )
     cases = [case for group in groups for case in group.cases()]
     picked = [case for case in cases if not names or case.name.startswith(tuple(names))]
     if not picked:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from parley.core.artifacts import text_part
-from parley.core.commands import Adopt, Begin, Cancel, Emit, Fork, Give, Recover, Steer
+from parley.core.commands import Begin, Cancel, Emit, Fork, Give, Recover, Steer
 from parley.core.events import Origin, Planned, Steered, Stepped, decode, encode
 from parley.core.orchestrations import Orchestration
 from parley.core.plans import Rules, Step, ancestors
@@ -55,8 +55,8 @@ class Conducted(RuleBasedStateMachine):
         """As the conductor writes: a step that begins is a child from that moment."""
         for event in events:
             assert isinstance(event, Stepped)
-            adopt = [Adopt(self.run.epoch, event.run, "worker")] if event.status == "running" and event.run else []
-            self.book.do(Emit(self.run.epoch, event), *adopt)
+            self.book.do(Emit(self.run.epoch, event))
+            assert event.run in self.run.children
 
     @initialize(rules=rules, steps=plans())
     def plan(self, rules: Rules, steps: tuple[Step, ...]) -> None:

@@ -215,9 +215,12 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             }  # fmt: skip
         case Progress() | ArtifactAdded() | ToolCalled() | ToolReturned() | Omitted():
             return {}
-        case Planned() | Stepped():
-            # It gets on, so that the next crash is not one more of the same.
+        case Planned():
             return {"rescues": 0}
+        case Stepped(run=child):
+            # It gets on, so that the next crash is not one more of the same.
+            begun = child is not None and child not in run.children
+            return {"rescues": 0, "children": (*run.children, child)} if begun else {"rescues": 0}
         case Steered():
             return _steered(run, event)
         case Forked():
@@ -268,11 +271,11 @@ def _steered(run: Run, event: Steered) -> dict[str, Any]:
 
 
 def _forked(run: Run, event: Forked) -> dict[str, Any]:
-    """The run is its own from here: nobody works on it, its time and its rescues count from zero, and it belongs to
-    the trace in which it was made."""
+    """The run is its own from here: nobody works on it, it has no children, its time and its rescues count from zero,
+    and it belongs to the trace in which it was made."""
     changes: dict[str, Any] = {
         "state": State.SUBMITTED, "owner": "", "spent_ms": 0, "rescues": 0, "trace": event.trace,
-        "orchestration": event.orchestration or run.orchestration,
+        "orchestration": event.orchestration or run.orchestration, "children": (),
     }  # fmt: skip
     if event.again and (run.state is State.WORKING or run.inputs == run.read):
         return {**changes, "read": run.read_before, "resuming": True}

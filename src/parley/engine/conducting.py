@@ -14,7 +14,7 @@ from parley.core.access import Principal, may_use
 from parley.core.agents import Agent
 from parley.core.artifacts import Part, Parts, text_part
 from parley.core.canonical import Json
-from parley.core.commands import Adopt, Command, Emit
+from parley.core.commands import Emit
 from parley.core.conversations import hops_of
 from parley.core.events import Completed, Event, Failed, InputRequired, Planned, Stepped
 from parley.core.orchestrations import Orchestration, StepState, evolve, foreseen, words_of
@@ -25,7 +25,7 @@ from parley.engine.exchange import Exchange
 from parley.engine.planning import Orchestrating, Order, Planner, StepRunner
 from parley.engine.ports import Driver
 from parley.engine.steps import AgentSteps
-from parley.engine.streams import Follower
+from parley.engine.streams import read_all
 from parley.engine.turns import Turn
 from parley.errors import (
     AgentError,
@@ -104,12 +104,9 @@ class Conducted:
         check_plan(steps, self._refusal)
         exchange = self._conductor.exchange
         planned = Emit(turn.epoch, Planned(steps, turn.number))
-        outcome = await exchange.commands.execute(turn.run_id, planned)
+        await exchange.commands.execute(turn.run_id, planned)
         # Input may have come while the plan was made: what stands before the plan is what the log says.
-        with await exchange.follow(turn.run_id, state.version) as follower:
-            while state.version < outcome.run.version:
-                state = _fed(state, await follower.next())
-        return state
+        return _fed(state, await read_all(exchange.store, turn.run_id, state.version))
 
     async def _plan(self, turn: Turn) -> tuple[Step, ...]:
         if not isinstance(self._driver, Planner):
@@ -146,45 +143,47 @@ class Performance:
         self._exchange = conductor.exchange
         self._turn = turn
         self._hops = max(map(hops_of, turn.inputs), default=0)
-        self._written = state.version
         self._settled: list[Settle] = []
         self._waiting: dict[str, asyncio.Task[None]] = {}
-        self._stir = asyncio.Event()
+        self._bell = asyncio.Event()
 
     async def ending(self) -> Completed | Failed | InputRequired:
         """Begin what can begin, hear what comes of it, until nothing is left or nothing more may be begun."""
-        with await self._exchange.follow(self._turn.run_id, self.state.version) as follower:
-            growth = self._listen(follower)
+        with self._exchange.growth.hung([self._turn.run_id]) as self._bell:
             try:
                 for one in self.state.running:
                     self._carry_out(self.state, one.step, one.run, one.attempt)
                 while True:
-                    if self.state.version >= self._written and not await self._advanced():
-                        ending = conclusion(self.state)
-                        if ending is not None:
-                            return ending
-                    await self._stirred()
-                    if growth.done():
-                        with suppress(StoreUnavailable):
-                            self.state = _fed(self.state, growth.result())
-                        growth = self._listen(follower)
+                    if self._exchange.growth.mark(self._turn.run_id) > self.state.version:
+                        await self._catch_up()
+                    if await self._advanced():
+                        continue
+                    if (ending := conclusion(self.state)) is not None:
+                        return ending
+                    await self._rung()
             finally:
-                for task in (growth, *self._waiting.values()):
+                for task in self._waiting.values():
                     task.cancel()
 
-    def _listen(self, follower: Follower) -> "asyncio.Task[list[Event]]":
-        task = asyncio.get_running_loop().create_task(follower.next())
-        task.add_done_callback(lambda _: self._stir.set())
-        return task
+    async def _catch_up(self) -> None:
+        """Read what others have written, and maybe what was written here."""
+        try:
+            events = await read_all(self._exchange.store, self._turn.run_id, self.state.version)
+        except StoreUnavailable:
+            await asyncio.sleep(PATIENCE_S)
+        else:
+            self.state = _fed(self.state, events)
 
-    async def _stirred(self) -> None:
-        wake = wake_at(self.state)
-        if self.state.version < self._written:
-            wake = None
-        timeout = None if wake is None else max(0.0, (wake - self._conductor.clock()) / 1000)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stir.wait(), timeout)
-        self._stir.clear()
+    async def _rung(self) -> None:
+        """Wait until a step or the log has something to tell, or it is time."""
+        wake, timer = wake_at(self.state), None
+        if wake is not None:
+            later = max(0.0, (wake - self._conductor.clock()) / 1000)
+            timer = asyncio.get_running_loop().call_later(later, self._bell.set)
+        await self._bell.wait()
+        self._bell.clear()
+        if timer is not None:
+            timer.cancel()
 
     async def _advanced(self) -> bool:
         """Write what follows from what is known; whether there was anything."""
@@ -196,9 +195,10 @@ class Performance:
                 if isinstance(event, Stepped):
                     told.append(event)
                     state = foreseen(state, event, now)
-        heard = len(self._settled)
-        if not told or await self._write(told):
-            del self._settled[:heard]
+        heard, self._settled = self._settled, []
+        if told and not await self._write(told):
+            self._settled = heard + self._settled
+        else:
             for event in told:
                 if event.status == "running":
                     self._carry_out(state, state.step(event.step).step, event.run, event.attempt)
@@ -206,22 +206,18 @@ class Performance:
 
     async def _write(self, told: list[Stepped]) -> bool:
         """All of it at the version it was decided at; if somebody was first, it is decided again."""
-        epoch, commands = self._turn.epoch, list[Command]()
-        for event in told:
-            commands.append(Emit(epoch, event))
-            if event.status == "running" and event.run is not None:
-                commands.append(Adopt(epoch, event.run, self.state.step(event.step).step.agent))
+        commands = (Emit(self._turn.epoch, event) for event in told)
         try:
             outcome = await self._exchange.commands.execute(self._turn.run_id, *commands, expected=self.state.version)
-        except VersionConflict as error:
-            version = error.details.get("version")
-            self._written = version if isinstance(version, int) else self.state.version + 1
+        except VersionConflict:
+            await self._catch_up()
             return False
         except StoreUnavailable:
             await asyncio.sleep(PATIENCE_S)
-            self._stir.set()
             return False
-        self._written = outcome.run.version
+        self.state = _fed(self.state, outcome.events)
+        if not self._settled:
+            self._bell.clear()
         return True
 
     def _carry_out(self, state: Orchestration, step: Step, run: RunId | None, attempt: int) -> None:
@@ -229,7 +225,7 @@ class Performance:
             return
         work = self._waited(state, step, run, attempt)
         self._waiting[step.id] = task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(lambda _: self._stir.set())
+        task.add_done_callback(lambda _: self._bell.set())
 
     async def _waited(self, state: Orchestration, step: Step, run: RunId, attempt: int) -> None:
         result: Result | None = None
