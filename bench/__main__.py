@@ -9,6 +9,7 @@ from bench import (
     followers,
     frames,
     hops,
+    nodes,
     orchestrations,
     postgres,
     reads,
@@ -34,6 +35,7 @@ def chosen(names: list[str]) -> list[Case]:
         hops,
         edge,
         runtime,
+        nodes,
         orchestrations,
         postgres,
     )

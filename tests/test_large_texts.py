@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
+import httpx2
 import pytest
 import pytest_asyncio
 
@@ -173,6 +174,21 @@ async def test_the_runtime_contract_takes_and_shows_it(server: Server) -> None:
     (given,) = [one["payload"] for one in shown if one.get("eventType") == "run.frame_consumed"]
     assert given["parts"] == [{"text": LONG}]
     assert "".join(one["delta"] for one in shown if one["type"] == "text-delta") == LONG
+
+
+async def test_the_modes_contract_shows_it(server: Server) -> None:
+    async with Client(server.agent("echo")) as client, web() as http:
+        task = (await client.send(LONG))["task"]
+        at = f"{server.url}/api/agent2agent/tasks/{task['id']}"
+        assert (await http.get(at)).json()["result"] == {"content": LONG}
+        shown = [json.loads(line[6:]) async for line in _lines(http, f"{at}/stream") if line.startswith("data: {")]
+    assert [one["text"] for one in shown if one["type"] == "text"] == [LONG]
+
+
+async def _lines(http: httpx2.AsyncClient, url: str) -> AsyncIterator[str]:
+    async with http.stream("GET", url) as reply:
+        async for line in reply.aiter_lines():
+            yield line
 
 
 async def test_a_runtime_pulls_it_and_answers_with_it(server: Server) -> None:

@@ -12,6 +12,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
 from parley.assembly.modes import open_modes
+from parley.assembly.nodes import open_nodes
+from parley.assembly.packs import open_tools
+from parley.assembly.tools import open_toolcalls
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.engine.conducting import Conductor
@@ -23,7 +26,6 @@ from parley.engine.hooks import Hooks
 from parley.engine.membership import TIDY_S, Loop
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
-from parley.engine.tools import Tools
 from parley.errors import ConfigurationError, ParleyError
 from parley.faces.a2a.address import Addresses
 from parley.faces.a2a.card import Access, Cards
@@ -40,6 +42,7 @@ from parley.faces.edge.runtimes import RuntimeCalls
 from parley.faces.edge.taskruns import TaskRunCalls
 from parley.faces.http import Endpoint, answer
 from parley.faces.identity import Identified
+from parley.faces.mcp.assembly import MCP_HEADERS, mcp_routes
 from parley.faces.metrics import MetricsFace
 from parley.faces.modes.face import refuse as refuse_task
 from parley.faces.modes.words import PREFIX as MODES
@@ -71,14 +74,12 @@ from parley.stores.solo import Solo
 from parley.stores.sqlite import FILE, SqliteStore
 from parley.telemetry import attach, tell
 from parley.telemetry.metrics import Metrics
-from parley.tools.coding import Coding
-from parley.tools.github import GitHub, Token, TokenFile, fixed_token
 
 _DAY_MS = 24 * 3600 * 1000
 TRACE_HEADERS = ["X-Request-ID", "traceparent", "tracestate"]
 CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
-    "Prefer", *TRACE_HEADERS,
+    "Prefer", "X-Workspace-ID", *MCP_HEADERS, *TRACE_HEADERS,
 ]  # fmt: skip
 GRPC_STOP_S = 2.0
 SWITCH_INTERVAL_S = 0.0005
@@ -111,13 +112,18 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
     exchange.execution.conduct = Conductor(exchange).conducted
     for driver in drivers:
         exchange.add(driver)
-    OUTSIDE.open_guarded = lambda: GuardedTransport(Guard(_allowed(settings)))
-    served = exchange.execution.drivers
-    async with tending(served), following_organisations(served):
+    OUTSIDE.open_guarded = lambda: GuardedTransport(Guard(allowed(settings)))
+    served, guard = exchange.execution.drivers, Guard(allowed(settings))
+    async with (
+        tending(served), following_organisations(served), open_records(settings) as records,
+        open_toolcalls(exchange, settings, records, guard, _keep_ms(settings)) as toolcalls,
+    ):  # fmt: skip
         await exchange.start()
         try:
             yield exchange
         finally:
+            await exchange.execution.close()
+            await toolcalls.close()
             await exchange.close()
 
 
@@ -156,13 +162,11 @@ def open_secrets(settings: Settings) -> Secrets:
 
 
 def signing_keys(settings: Settings, records: Records, base_url: str | None = None) -> SigningKeys:
-    return SigningKeys(
-        records,
-        open_secrets(settings),
-        jku=base_url and f"{base_url}/.well-known/jwks.json",
-        rotate_days=settings.signing_rotate_days or None,
-        keep_days=settings.signing_keep_days,
-    )
+    """Those for cards and webhooks, and beside them those for pair tokens."""
+    secrets, rotate, keep = open_secrets(settings), settings.signing_rotate_days or None, settings.signing_keep_days
+    pairs = SigningKeys(records, secrets, algorithm="EdDSA", rotate_days=rotate, keep_days=keep)
+    jku = base_url and f"{base_url}/.well-known/jwks.json"
+    return SigningKeys(records, secrets, beside=pairs, jku=jku, rotate_days=rotate, keep_days=keep)
 
 
 def gate(settings: Settings, records: Records) -> Gate:
@@ -172,7 +176,7 @@ def gate(settings: Settings, records: Records) -> Gate:
         if settings.oidc_audience is None:
             raise ConfigurationError("The setting oidc_issuer needs oidc_audience.", field="oidc_audience")
         tokens = Tokens(
-            settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url, allow=_allowed(settings)
+            settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url, allow=allowed(settings)
         )  # fmt: skip
     if settings.auth == "none":
         tell("auth.none", warning="Everybody who can reach this server may use it.")
@@ -190,7 +194,7 @@ def signatures(settings: Settings, store: LogStore) -> Signatures:
     return Signatures(keys, store, max_ttl_s=settings.runtime_max_ttl_s)
 
 
-def _allowed(settings: Settings) -> list[str]:
+def allowed(settings: Settings) -> list[str]:
     """With `auth = "local"` everything here is this machine's own, so its addresses are no secret from anybody."""
     return [*settings.allow_hosts, *(LOOPBACK if settings.auth == "local" else ())]
 
@@ -204,9 +208,11 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
     if not origins:
         return app
     return CORSMiddleware(
-        app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "DELETE"],
-        allow_headers=CORS_HEADERS,
-        expose_headers=["A2A-Version", "A2A-Extensions", "ETag", "Retry-After", "WWW-Authenticate", *TRACE_HEADERS],
+        app, allow_origins=sorted(origins), allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+        allow_headers=CORS_HEADERS, expose_headers=[
+            "A2A-Version", "A2A-Extensions", "ETag", "Location", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate",
+            *TRACE_HEADERS,
+        ],
     )  # fmt: skip
 
 
@@ -230,9 +236,10 @@ async def open_faces(
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
             signed = signatures(settings, exchange.store)
             async with (
-                open_tools(exchange, settings, records) as tools,
+                open_tools(exchange, settings, records, Guard(allowed(settings)), _keep_ms(settings)) as tools,
                 open_edge(exchange, settings, records, base_url) as edge,
                 open_modes(exchange, settings, open_secrets(settings), base_url, __version__) as modes,
+                open_nodes(exchange, settings, signing, base_url, Guard(allowed(settings))) as nodes,
                 _grpc(settings, grpc_port, base_url, operations, entrance, cards),
             ):
                 runs = Runs(exchange, Frames(exchange, records), default)
@@ -244,7 +251,9 @@ async def open_faces(
                         *_plain_routes(exchange, discovery),
                         *MetricsFace(metrics, exchange).routes(),
                         *admin.routes(),
+                        *mcp_routes(exchange, __version__, settings.max_body_bytes),
                         *edge,
+                        *nodes,
                     ]
                     faces = Addresses(
                         exchange, JsonRpc(operations, settings.max_body_bytes),
@@ -278,7 +287,7 @@ async def open_push(
     exchange: Exchange, settings: Settings, records: Records, signing: SigningKeys, base_url: str
 ) -> AsyncGenerator[Push, None]:
     """Tells receivers of updates while it is open, when this replica leads."""
-    outbound = Outbound(Guard(_allowed(settings)))
+    outbound = Outbound(Guard(allowed(settings)))
     push = Push(
         Hooks(records, open_secrets(settings)), exchange.store, Webhooks(exchange, outbound, signing.sign, base_url),
         lambda: exchange.membership.leads, outbound.guard.check_url,
@@ -315,34 +324,6 @@ async def open_edge(
     finally:
         await tidying.stop()
         await elsewhere.close()
-
-
-@asynccontextmanager
-async def open_tools(exchange: Exchange, settings: Settings, records: Records) -> AsyncGenerator[Tools, None]:
-    """The tool packs of this server; what is under way when it closes is waited for."""
-    outbound = Outbound(Guard(_allowed(settings)))
-    coding = Coding(GitHub(outbound, github_token(settings), settings.github_api))
-    tools = Tools(exchange, records, [coding], keep_ms=_keep_ms(settings))
-
-    async def tidy() -> None:
-        if exchange.membership.leads:
-            await tools.tick()
-
-    loop = Loop("tools", TIDY_S, tidy)
-    loop.start()
-    try:
-        yield tools
-    finally:
-        await loop.stop()
-        await tools.close()
-        await outbound.close()
-
-
-def github_token(settings: Settings) -> Token:
-    given, file = settings.github_token, settings.github_token_file
-    if given is not None and file is not None:
-        raise ConfigurationError("Set github_token or github_token_file, not both.", field="github_token")
-    return TokenFile(file) if file is not None else fixed_token(given.get_secret_value() if given else "")
 
 
 @asynccontextmanager

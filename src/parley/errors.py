@@ -314,6 +314,18 @@ class ToolRequestInvalid(Invalid):
     code = "tool_request_invalid"
 
 
+class ToolNotFound(NotFound):
+    """The agent may use no tool of this name, or there is none."""
+
+    code = "tool_not_found"
+
+
+class ToolAmbiguous(Invalid):
+    """Several servers have a tool of this name; `details['tools']` says how each can be named."""
+
+    code = "tool_ambiguous"
+
+
 class UnknownMethod(Invalid):
     code = "unknown_method"
 
@@ -386,7 +398,7 @@ class StoreUnavailable(ParleyError):
     code = "store_unavailable"
 
 
-class ExportFailed(ParleyError):
+class ExportFailed(Invalid):
     """A conversation could not be made into a file of this format."""
 
     code = "export_failed"
@@ -426,6 +438,12 @@ class ModelInterrupted(ModelError):
     code = "model_interrupted"
 
 
+class TooManyRounds(AgentError):
+    """A model wants tools called again and again, and comes to no answer."""
+
+    code = "too_many_rounds"
+
+
 class CommandFailed(AgentError):
     """The program ended with an exit code other than 0, or could not be started."""
 
@@ -448,3 +466,31 @@ class OutsideRoots(AgentError):
     """A path outside the folders that an organisation may touch, or one that a link leads out of them."""
 
     code = "outside_roots"
+
+
+class NodeNotFound(NotFound):
+    code = "node_not_found"
+
+
+class NodeRemoved(ParleyError):
+    """The node was there, and has no successor; `details['last_event']` says what happened to it last."""
+
+    code = "node_removed"
+
+
+class NodeUnavailable(ParleyError):
+    """The node exists and cannot be called; `details['status']` says how it stands."""
+
+    code = "node_unavailable"
+
+
+class AccessDenied(Forbidden):
+    """The hierarchy does not let one node talk to another."""
+
+    code = "access_denied"
+
+
+class NodeHasChildren(Conflict):
+    """A node that others belong to is removed only with them."""
+
+    code = "node_has_children"

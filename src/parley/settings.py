@@ -60,6 +60,7 @@ class Settings(BaseSettings):
     github_api: str = Field("https://api.github.com", description="The GitHub whose tools are offered (`coding.v1`).")
     github_token: SecretStr | None = Field(None, description="The token that is shown to it.")
     github_token_file: Path | None = Field(None, description="A file with that token, read again for each call.")
+    mcp: list[dict[str, Any]] = Field([], description="MCP servers whose tools any agent may name.")
     data_dir: Path = Field(Path(".parley"), description="Where the database, the blobs and the keys live.")
     store: Literal["sqlite", "postgres", "memory"] = Field(
         "sqlite", description="Where logs are kept; memory forgets at exit."
@@ -87,6 +88,12 @@ class Settings(BaseSettings):
     edge_lease_s: float = Field(
         60.0, gt=0, description="How long a runtime may be silent about a task before somebody else may have it."
     )
+    node_ttl_s: float = Field(60.0, gt=0, description="How long a node may be silent before it is offline.")
+    node_ancestors: bool = Field(
+        False, description="Whether nodes may also talk to those more than one level above or below them."
+    )
+    node_events_days: float = Field(30.0, gt=0, description="How long events and activities of nodes are kept.")
+    redis_url: SecretStr | None = Field(None, description="A Redis that knows where nodes are, beside the database.")
     cards: Literal["both", "1.0"] = Field(
         "both", description="Whose fields cards carry for clients that do not say which version of A2A they speak."
     )

@@ -50,7 +50,7 @@ async def test_a_key_made_before_the_first_start_opens_the_server(tmp_path: Path
             published = (await http.get("/.well-known/jwks.json")).json()["keys"]
             rotated = json.loads((await parley("signing", "rotate", *data, "--json")).out)
             after = (await http.get("/.well-known/jwks.json")).json()["keys"]
-            assert [key["kid"] for key in after] == [rotated["kid"], published[0]["kid"]]
+            assert [key["kid"] for key in after if key["alg"] == "ES256"] == [rotated["kid"], published[0]["kid"]]
             signing = json.loads((await parley("signing", "list", *data, "--json")).out)["keys"]
             assert [key["retiredAt"] is None for key in signing] == [True, False]
             assert rotated["kid"] in (await parley("signing", "list", *data)).out

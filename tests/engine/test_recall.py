@@ -8,7 +8,7 @@ from parley.engine.attachments import Attachments
 from parley.engine.exchange import Exchange
 from parley.engine.ports import LogStore
 from parley.engine.recall import earlier_rounds
-from parley.engine.requests import Send
+from parley.engine.requests import Opening, Send
 from parley.ids import new_id
 from parley.stores.blobs import open_blobs
 from parley.stores.signals import NoSignals
@@ -46,6 +46,10 @@ async def test_the_latest_rounds_of_ones_own_conversation_with_one_agent(store: 
     assert await say("two") == "one"
     assert await say("three") == "one, two"
     assert await say("four") == "two, three"
+    for _ in range(5):
+        silent = await exchange.open(Opening("elephant", LOCAL, "c"))
+        await exchange.close_run(silent.run, LOCAL)
+    assert await say("five") == "three, four"
     assert await say("aside", conversation="d") == "nothing"
     assert await say("other agent", slug="goldfish") == "nothing"
     assert await say("other principal", who=OTHER) == "nothing"

@@ -370,8 +370,12 @@ async def test_signing_keys_are_published_and_rotated(guarded: Guarded) -> None:
     first = await guarded.ask("GET", "/.well-known/jwks.json")
     assert "max-age" in first.headers["cache-control"]
     rotated = (await guarded.ask("POST", "/admin/signing/rotate", guarded.admin)).json()
-    kids = [key["kid"] for key in (await guarded.ask("GET", "/.well-known/jwks.json")).json()["keys"]]
-    assert kids == [rotated["kid"], first.json()["keys"][0]["kid"]]
+    published = (await guarded.ask("GET", "/.well-known/jwks.json")).json()["keys"]
+    before = {key["alg"]: key["kid"] for key in first.json()["keys"]}
+    assert [key["kid"] for key in published if key["alg"] == "ES256"] == [rotated["kid"], before["ES256"]]
+    pairs = [key["kid"] for key in published if key["alg"] == "EdDSA"]
+    assert len(pairs) == 2
+    assert pairs[1] == before["EdDSA"]
 
 
 async def test_a_served_card_is_signed_and_says_where_the_keys_are(guarded: Guarded) -> None:
@@ -419,6 +423,7 @@ async def test_keys_work_on_every_store(store: str, tmp_path: Path, request: pyt
     async with calling(tmp_path, **settings) as ask:
         key = await ask.key(NOBODY, "ci")
         assert answer_of(await ask.send(key)) == "service:ci: hello"
-        assert len((await ask("GET", "/.well-known/jwks.json")).json()["keys"]) == 1
+        published = (await ask("GET", "/.well-known/jwks.json")).json()["keys"]
+        assert [key["alg"] for key in published] == ["ES256", "EdDSA"]
         assert (await ask("DELETE", "/admin/keys/ci")).status_code == 200
         assert (await ask.send(key)).status_code == 401

@@ -14,7 +14,8 @@ CUT = "cut"
 HANG = "hang"
 """Say nothing more until the client hangs up."""
 
-Step = bytes | float | str
+Step = bytes | float | str | asyncio.Event
+"""An event is waited for."""
 
 
 class Reply(Struct, frozen=True):
@@ -66,6 +67,8 @@ class Vendor:
                 self.began.set()
             elif isinstance(step, float):
                 await asyncio.sleep(step)
+            elif isinstance(step, asyncio.Event):
+                await step.wait()
             elif step == CUT:
                 writer.transport.abort()
                 return
@@ -117,6 +120,19 @@ class OpenAi:
         return cls.chunk({"content": word})
 
     @classmethod
+    def call(cls, place: int, id_: str, name: str, given: str) -> list[Step]:
+        """Written in pieces, as they come."""
+        begun = {"index": place, "id": id_, "type": "function", "function": {"name": name, "arguments": ""}}
+        pieces = [{"index": place, "function": {"arguments": one}} for one in (given[:5], given[5:])]
+        return [cls.chunk({"tool_calls": [one]}) for one in (begun, *pieces)]
+
+    calling = "tool_calls"
+
+    @staticmethod
+    def results(asked: Asked) -> list[tuple[str, str]]:
+        return [(one["tool_call_id"], one["content"]) for one in asked.body["messages"] if one["role"] == "tool"]
+
+    @classmethod
     def end(cls, reason: str = "stop") -> list[Step]:
         usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
         return [cls.chunk(finish=reason), cls.chunk(usage=usage), b"data: [DONE]\n\n"]
@@ -155,6 +171,24 @@ class Anthropic:
         return cls.event("content_block_delta", index=0, delta={"type": "text_delta", "text": word})
 
     @classmethod
+    def call(cls, place: int, id_: str, name: str, given: str) -> list[Step]:
+        """Written in pieces, as they come."""
+        block = {"type": "tool_use", "id": id_, "name": name, "input": {}}
+        pieces = [{"type": "input_json_delta", "partial_json": one} for one in (given[:5], given[5:])]
+        return [
+            cls.event("content_block_start", index=place + 1, content_block=block),
+            *(cls.event("content_block_delta", index=place + 1, delta=one) for one in pieces),
+            cls.event("content_block_stop", index=place + 1),
+        ]
+
+    calling = "tool_use"
+
+    @staticmethod
+    def results(asked: Asked) -> list[tuple[str, str]]:
+        blocks = [block for one in asked.body["messages"] for block in one["content"]]
+        return [(one["tool_use_id"], one["content"]) for one in blocks if one["type"] == "tool_result"]
+
+    @classmethod
     def end(cls, reason: str = "end_turn") -> list[Step]:
         delta = {"stop_reason": reason, "stop_sequence": None}
         return [
@@ -179,3 +213,9 @@ WIRES: tuple[Wire, ...] = (OpenAi, Anthropic)
 
 def answer(wire: Wire, *words: str) -> Reply:
     return Reply((*wire.start(), *map(wire.word, words), *wire.end()))
+
+
+def calling(wire: Wire, *calls: tuple[str, str, str], words: tuple[str, ...] = ()) -> Reply:
+    """An answer that wants tools called: the vendor's id, the function, and what it is given."""
+    pieces = [step for place, call in enumerate(calls) for step in wire.call(place, *call)]
+    return Reply((*wire.start(), *map(wire.word, words), *pieces, *wire.end(wire.calling)))

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from parley.app import open_records, open_tools
+from parley.app import open_records
+from parley.assembly.packs import open_tools
 from parley.engine.gates import MAX_KEPT, Gates
 from parley.errors import ConfigurationError
+from parley.security.netguard import LOOPBACK, Guard
 from parley.settings import Settings
 from parley.telemetry import attach
 from tests.core.test_tools import MANIFEST
@@ -15,6 +17,7 @@ from tests.tools.conftest import OTHER, World, summary
 from tests.tools.github import TOKEN, Reply
 
 FAILED, OPEN = "coding_failed.provider_error", "coding_failed.provider_circuit_open"
+GUARD = Guard(LOOPBACK)
 EXHAUSTED = "policy_denied.budget_exhausted"
 
 
@@ -112,7 +115,7 @@ async def test_an_end_is_told_without_ids_and_content(small: World) -> None:
 
 async def test_the_server_opens_its_tools_from_its_settings(small: World) -> None:
     settings = Settings(store="memory", github_api=small.hub.url, github_token=TOKEN)  # type: ignore[arg-type]
-    async with open_records(settings) as records, open_tools(small.exchange, settings, records) as tools:
+    async with open_records(settings) as records, open_tools(small.exchange, settings, records, GUARD, None) as tools:
         assert summary(await tools.execute(small.ask()))[0] == "succeeded"
     assert small.hub.asked[0].token == TOKEN
     assert TOKEN not in repr(settings)
@@ -121,5 +124,5 @@ async def test_the_server_opens_its_tools_from_its_settings(small: World) -> Non
 async def test_two_tokens_are_one_too_many(small: World, tmp_path: Any) -> None:
     settings = Settings(store="memory", github_token=TOKEN, github_token_file=tmp_path / "token")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="not both"):
-        async with open_tools(small.exchange, settings, small.records):
+        async with open_tools(small.exchange, settings, small.records, GUARD, None):
             pass

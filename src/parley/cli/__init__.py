@@ -160,6 +160,14 @@ def list_agents(paths: Paths = None, data_dir: DataDir = None, json: AsJson = Fa
 
 
 @app.command()
+def tools(paths: Paths = None, json: AsJson = False) -> None:
+    """Start or reach the MCP servers of the agents and of the settings: how each fares, and its tools."""
+    from parley.cli.tools import run_tools
+
+    raise typer.Exit(run_tools(paths, as_json=json))
+
+
+@app.command()
 def pair(
     agent: Annotated[str, typer.Argument(help="The agent's slug; its driver is edge.")],
     url: Url = DEFAULT_URL,

@@ -1,12 +1,14 @@
 """Who asks, and what exists for them."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, Protocol
 
 import msgspec
 from msgspec import Struct
 
 from parley.core.agents import Agent
-from parley.errors import Forbidden
+from parley.core.nodes import MAX_DEPTH
+from parley.errors import Forbidden, ParleyError
 
 PrincipalKind = Literal["local", "user", "guest", "node", "runtime", "service", "admin"]
 Scope = Literal["read", "send", "admin"]
@@ -60,3 +62,44 @@ def may_use(principal: Principal | None, agent: Agent) -> bool:
     if principal.agents and agent.slug not in principal.agents:
         return False
     return agent.visibility != "private" or str(principal) in agent.allow
+
+
+class Seat(Protocol):
+    """Where somebody sits in the hierarchy of nodes."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def parent_id(self) -> str | None: ...
+
+
+Lookup = Callable[[str], Seat | None]
+
+
+def can_communicate(lookup: Lookup, caller: str, target: str, *, ancestors: bool = False) -> bool:
+    """Contract 004's rule: oneself, siblings, two roots, parent and child; with `ancestors` any two of one line.
+
+    Whoever cannot be looked up may talk to nobody.
+    """
+    try:
+        one, other = lookup(caller), lookup(target)
+        if one is None or other is None:
+            return False
+        if one.id == other.id or one.parent_id == other.parent_id or other.id == one.parent_id:
+            return True
+        if one.id == other.parent_id:
+            return True
+        return ancestors and (_above(lookup, one, other) or _above(lookup, other, one))
+    except (LookupError, ParleyError):
+        return False
+
+
+def _above(lookup: Lookup, upper: Seat, lower: Seat) -> bool:
+    seat: Seat | None = lower
+    for _ in range(MAX_DEPTH):
+        if seat is None or seat.parent_id is None:
+            return False
+        if seat.parent_id == upper.id:
+            return True
+        seat = lookup(seat.parent_id)
+    return False

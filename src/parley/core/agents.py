@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import UNSET, Struct
 
 from parley.core.artifacts import Part, Parts
+from parley.core.mcp import McpServer, check_servers
 from parley.errors import ContentNotSupported, Invalid
 
 SLUG = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?")
@@ -68,6 +69,9 @@ class Agent(Struct, frozen=True):
     capabilities: tuple[str, ...] = ()
     """What it can do beyond chat, by the names that other contracts ask for (`plan.create`)."""
     tools: tuple[str, ...] = ()
+    """Which tools it may use: `server`, `server/tool`, with `*` in either; all of its own servers if empty."""
+    mcp: tuple[McpServer, ...] = ()
+    """Servers of tools that are its own."""
     visibility: Visibility = "public"
     allow: tuple[str, ...] = ()
     """The principals that may use a private agent (`service:ci`, `user:ann`)."""
@@ -97,6 +101,7 @@ def check_agent(agent: Agent) -> None:
             "starting and ending with a letter or digit.",
             field="slug",
         )
+    check_servers(agent.mcp)
     for name, least in (("max_concurrent", 1), ("max_queued", 0), ("timeout_s", 1e-9)):
         value = getattr(agent.limits, name)
         if value is not None and not least <= value <= MOST:

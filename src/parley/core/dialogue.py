@@ -177,7 +177,7 @@ class _Open:
 
 def is_end(payload: Payload) -> bool:
     """Whether it ends a turn, if one is under way."""
-    return isinstance(payload, _GOOD | _BAD)
+    return isinstance(payload, _ENDS)
 
 
 def is_bad_end(payload: Payload | None) -> bool:
@@ -189,8 +189,9 @@ def words_of(payload: Payload) -> Parts:
     return payload.parts if isinstance(payload, _GOOD) else ()
 
 
-_GOOD = InputRequired | AuthRequired | Completed | Replied | TurnEnded
-_BAD = Failed | Canceled | Rejected
+_GOOD = (InputRequired, AuthRequired, Completed, Replied, TurnEnded)
+_BAD = (Failed, Canceled, Rejected)
+_ENDS = (*_GOOD, *_BAD)
 
 
 def rounds(events: Iterable[Event]) -> list[Round]:

@@ -168,6 +168,7 @@ class Operation(Struct, frozen=True):
 
 def content_of(answer: str, kind: Kind, expected: str = "") -> Content:
     """What an agent answered, without the fence around it. A fence's language is the format if the kind allows it."""
+    answer = storable(answer)
     fenced = _FENCED.fullmatch(answer)
     if fenced is None or "```" in fenced[2]:
         return Content(answer, expected or "markdown")
@@ -179,7 +180,12 @@ def title_of(content: str, message: str) -> str:
     """The first heading, else how the request begins."""
     heading = _HEADING.search(content)
     words = heading[1] if heading else message.strip().partition("\n")[0]
-    return words[:MAX_TITLE].strip() or "Untitled"
+    return storable(words[:MAX_TITLE]).strip() or "Untitled"
+
+
+def storable(text: str) -> str:
+    """The one character that a column of text does not take is shown as unreadable."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def type_of(format_: str) -> str:

@@ -82,6 +82,12 @@ class Pack(Struct, frozen=True):
     """What is wrong with those members of a manifest's policy that only this pack knows."""
     completed: Callable[[Manifest, Fields], Fields]
     """A request with what the manifest says by default."""
+    given: str = ""
+    """The member of a request that its tool is given; all of it is, if empty."""
+    personal: bool = True
+    """Whether addresses and numbers of people are taken out of what is shown."""
+    budgeted: bool = True
+    """Whether what its calls cost is counted."""
 
     @property
     def policy_id(self) -> str:

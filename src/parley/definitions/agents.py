@@ -11,6 +11,7 @@ from parley.core.agents import Agent, Limits, check_agent, plain_skill
 from parley.definitions.documents import Document, Route
 from parley.definitions.kind import Kind, Kinds, Site
 from parley.definitions.kinds import did_you_mean
+from parley.definitions.servers import placed
 from parley.engine.ports import Driver
 from parley.errors import ConfigurationError, Invalid
 
@@ -62,6 +63,7 @@ def build(draft: Draft, kind: Kind[Any], site: Site) -> Driver:
     try:
         agent = _agent(draft, kind.start(draft.slug, draft.options, site))
         check_agent(agent)
+        agent = structs.replace(agent, mcp=placed(agent.mcp, site.folder))
         return kind.build(agent, draft.options, site)
     except Invalid as error:
         raise draft.document.fault(_route_of(draft, error), error.message) from None

@@ -2,8 +2,6 @@
 
 import os
 import re
-import shutil
-from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -11,9 +9,10 @@ from msgspec.structs import replace
 
 from parley.core.agents import Agent
 from parley.definitions.kind import Site, blank
+from parley.definitions.places import folder_at, program_at
 from parley.drivers.command import MAX_OUTPUT, Command, CommandDriver
-from parley.drivers.programs import Program
 from parley.errors import Invalid
+from parley.processes.programs import Program
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MEGABYTE = 1024 * 1024
@@ -41,7 +40,7 @@ def start_command(slug: str, options: CommandOptions, site: Site) -> Agent:
 def build_command(agent: Agent, options: CommandOptions, site: Site) -> CommandDriver:
     _check(options)
     program = Program(
-        (_program(options, site.folder), *options.run[1:]), _directory(options, site.folder),
+        (program_at(options.run[0], site.folder), *options.run[1:]), folder_at(options.cwd, site.folder),
         (options.memory_mb or 0) * _MEGABYTE, options.cpu_s or 0, options.grace_s,
     )  # fmt: skip
     return CommandDriver(agent, Command(program, options.input, options.output, options.env, options.max_output_bytes))
@@ -63,30 +62,3 @@ def _check(options: CommandOptions) -> None:
         value = getattr(options, name)
         if value is not None and not least <= value <= most:
             raise Invalid(f"is between {least} and {most:,}", field=name)
-
-
-def _program(options: CommandOptions, folder: Path) -> str:
-    name = options.run[0]
-    if "/" not in name:
-        found = shutil.which(name)
-        if found is None:
-            raise Invalid(
-                f"there is no program {name} on the PATH; write ./{name} for one beside this file", field="run"
-            )
-        return str(Path(found).absolute())
-    path = (folder / name).absolute()
-    if not path.is_file():
-        raise Invalid(f"the file {folder / name} does not exist", field="run")
-    if not os.access(path, os.X_OK):
-        raise Invalid(f"the file {folder / name} may not be executed", field="run")
-    return str(path)
-
-
-def _directory(options: CommandOptions, folder: Path) -> str:
-    try:
-        path = (folder / options.cwd).absolute()
-        if path.is_dir():
-            return str(path)
-    except ValueError:
-        pass
-    raise Invalid(f"there is no folder {folder / options.cwd}", field="cwd")

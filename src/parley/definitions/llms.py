@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from parley.core.agents import Agent
 from parley.definitions.kind import Site, blank
-from parley.drivers.llm import HISTORY, LlmDriver
+from parley.drivers.llm import HISTORY, MAX_ROUNDS, LlmDriver
 from parley.engine.ports import Sampling
 from parley.errors import Invalid
 from parley.models.content import READS
@@ -30,6 +30,10 @@ class LlmOptions(Struct, frozen=True):
     timeout_s: float = 60.0
     """The longest silence of the vendor."""
     retries: int = 2
+    approve: tuple[str, ...] = ()
+    """Tools that a person has to agree to, each time: `server/tool`, `server`, or `*` for all."""
+    max_rounds: int = MAX_ROUNDS
+    """How often in a row the model may want tools called."""
 
 
 def start_llm(slug: str, options: LlmOptions, site: Site) -> Agent:
@@ -45,9 +49,8 @@ def build_llm(agent: Agent, options: LlmOptions, site: Site) -> LlmDriver:
     llm = open_model(agent.model, Access(options.base_url, options.key_from, options.timeout_s, options.retries))
     if agent.input_modes == READS:
         agent = replace(agent, input_modes=llm.reads)
-    return LlmDriver(
-        agent, llm, Sampling(options.instructions, options.temperature, options.max_tokens), options.history
-    )
+    sampling = Sampling(options.instructions, options.temperature, options.max_tokens)
+    return LlmDriver(agent, llm, sampling, options.history, options.approve, options.max_rounds)
 
 
 def _check(options: LlmOptions) -> None:
@@ -55,6 +58,7 @@ def _check(options: LlmOptions) -> None:
         raise Invalid("is the name of an environment variable, never the key itself", field="key_from")
     for name, least, most in (
         ("temperature", 0, 2), ("max_tokens", 1, 10_000_000), ("history", 0, 1000),
+        ("max_rounds", 1, 1000),
         ("timeout_s", 0.001, 3600), ("retries", 0, 10),
     ):  # fmt: skip
         value = getattr(options, name)

@@ -14,9 +14,9 @@ from parley.core.agents import Agent
 from parley.core.events import Failed, Rejected
 from parley.core.turns import Done, NeedAuth, NeedInput, Output, Reply, Text
 from parley.drivers import jsonl
-from parley.drivers.programs import Program, Running, running
 from parley.engine.turns import Turn
 from parley.errors import CommandFailed, CommandOutput
+from parley.processes.programs import Program, Running, running
 from parley.telemetry import tell
 from parley.telemetry.trace import Trace
 

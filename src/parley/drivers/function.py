@@ -27,6 +27,7 @@ from parley.core.agents import (
     plain_skill,
 )
 from parley.core.artifacts import Part
+from parley.core.mcp import McpServer
 from parley.core.turns import ArtifactChunk, Content, Output, Reply, Text
 from parley.engine.turns import Turn
 from parley.errors import AgentError
@@ -67,6 +68,7 @@ class More(TypedDict, total=False):
     model: str | None
     capabilities: tuple[str, ...]
     tools: tuple[str, ...]
+    mcp: tuple[McpServer, ...]
     visibility: Visibility
     allow: tuple[str, ...]
     streaming: bool

@@ -1,35 +1,47 @@
-"""A language model as an agent: it reads what was said before and the new input, and streams its answer."""
+"""A language model as an agent: it reads what was said before and the new input, uses its tools, streams its answer."""
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from parley.core.agents import Agent
-from parley.core.artifacts import text_part
+from parley.core.artifacts import text_of, text_part
 from parley.core.conversations import Message, sampling_of
-from parley.core.dialogue import Round
+from parley.core.dialogue import Round as Said
 from parley.core.events import Rejected
-from parley.core.planning import instructions_for, plan_in, repair
-from parley.core.plans import Steps, check_plan
-from parley.core.turns import Output, Reply, Text
-from parley.engine.ports import Delta, Finish, Llm, Sampling, Speech, Usage
+from parley.core.functions import Returned
+from parley.core.plans import Steps
+from parley.core.turns import NeedInput, Output, Reply, Status, Text
+from parley.drivers.answers import Answer
+from parley.drivers.planning import planned
+from parley.drivers.toolrounds import Round, Toolset, agreed, begun, declined, mark, question
+from parley.drivers.tooluse import Held, ToolUse
+from parley.engine.ports import Llm, Sampling, Speech
 from parley.engine.turns import Turn
-from parley.errors import ContentNotSupported, ModelError, ModelInterrupted, PlanInvalid
+from parley.errors import ContentNotSupported, ModelError, ModelInterrupted, TooManyRounds
 from parley.telemetry import tell
 
 HISTORY = 20
+MAX_ROUNDS = 10
 ATTEMPTS = 2
 """A stream that breaks before its first word is begun anew once."""
 
 
 class LlmDriver:
-    def __init__(self, agent: Agent, llm: Llm, sampling: Sampling, history: int = HISTORY) -> None:
+    def __init__(
+        self, agent: Agent, llm: Llm, sampling: Sampling, history: int = HISTORY, approve: Sequence[str] = (),
+        max_rounds: int = MAX_ROUNDS,
+    ) -> None:  # fmt: skip
+        """`approve`: the tools that a person has to agree to."""
         self._agent = agent
         self._llm = llm
         self._sampling = sampling
         self._history = history
+        self._approve = tuple(approve)
+        self._max_rounds = max_rounds
+        self._held = Held()
 
     @property
     def agent(self) -> Agent:
@@ -42,18 +54,17 @@ class LlmDriver:
         return hash(self._agent.slug)
 
     @property
-    def _made_of(self) -> tuple[Agent, Llm, Sampling, int]:
-        return self._agent, self._llm, self._sampling, self._history
+    def _made_of(self) -> tuple[Agent, Llm, Sampling, int, tuple[str, ...], int]:
+        return self._agent, self._llm, self._sampling, self._history, self._approve, self._max_rounds
 
     async def run(self, turn: Turn) -> AsyncGenerator[Output, None]:
-        answer = _Answer(self._agent.model or "")
+        answer = Answer(self._agent.model or "")
         streamed = self._agent.replies != "message"
         try:
-            messages = await self._messages(turn)
-            async with aclosing(self._asked(messages, answer, turn)) as pieces:
-                async for piece in pieces:
-                    if streamed:
-                        yield piece
+            async with aclosing(self._work(turn, answer)) as outputs:
+                async for output in outputs:
+                    if streamed or not isinstance(output, Text):
+                        yield output
         except ContentNotSupported as error:
             yield Rejected(error.code, error.message)
             return
@@ -70,92 +81,125 @@ class LlmDriver:
             yield Reply("".join(answer.said), answer.about)
 
     async def plan(self, turn: Turn, agents: Sequence[Agent]) -> Steps:
-        """Ask the model for a plan; one that cannot be used it may correct once."""
-        sampling = replace(self._sampling, instructions=instructions_for(agents, self._sampling.instructions))
-        messages = await self._messages(turn)
-        known = {agent.slug for agent in agents}
-        answer = await self._planned(messages, sampling, turn)
-        try:
-            return _usable(answer, known)
-        except PlanInvalid as error:
-            tell("plan.repaired", run=turn.run_id, agent=self._agent.slug, reason=error.message)
-            said = Speech("agent", (text_part(answer or "…"),)), Speech("user", (text_part(repair(error)),))
-            return _usable(await self._planned([*messages, *said], sampling, turn), known)
+        """The model makes a plan of it, without its tools."""
+        talk = _Talk(turn, ToolUse(turn, self._held))
+        await talk.open(self._history)
+        return await planned(self._llm, self._how(turn), talk.messages, agents)
 
-    async def _planned(self, messages: list[Speech], sampling: Sampling, turn: Turn) -> str:
-        answer = _Answer(self._agent.model or "")
-        async with aclosing(self._asked(messages, answer, turn, sampling)) as pieces:
-            async for _ in pieces:
-                pass
-        return "".join(answer.said)
+    async def _work(self, turn: Turn, answer: Answer) -> AsyncGenerator[Output, None]:
+        tools = Toolset(await turn.tools(), self._approve)
+        talk = _Talk(turn, ToolUse(turn, self._held))
+        await talk.open(self._history)
+        for text in answer.again(one.text for one in talk.begun.rounds if one.turn == turn.number):
+            yield text
+        async with aclosing(talk.caught_up()) as outputs:
+            async for output in outputs:
+                yield output
+        async with aclosing(self._rounds(talk, tools, answer)) as outputs:
+            async for output in outputs:
+                yield output
 
-    async def _asked(
-        self, messages: list[Speech], answer: "_Answer", turn: Turn, sampling: Sampling | None = None
-    ) -> AsyncGenerator[Text, None]:
+    async def _rounds(self, talk: "_Talk", tools: Toolset, answer: Answer) -> AsyncGenerator[Output, None]:
+        """Until the model wants nothing more called, or a person has to be asked."""
+        while True:
+            async with aclosing(self._asked(talk, tools, answer)) as pieces:
+                async for piece in pieces:
+                    yield piece
+            if not answer.wanted:
+                return
+            if talk.rounds >= self._max_rounds:
+                raise TooManyRounds(f"The model wanted tools called more than {self._max_rounds} times in a row.")
+            one = tools.round(talk.turn.number, talk.rounds + 1, answer.text_of_round, answer.wanted)
+            self._held.keep(talk.turn, one, answer.wanted)
+            yield Status(self._words(one), mark(one))
+            async with aclosing(talk.through(one)) as outputs:
+                async for output in outputs:
+                    yield output
+
+    def _words(self, one: Round) -> str | tuple[()]:
+        """An agent that answers with a message says nothing before it."""
+        if self._agent.replies == "message":
+            return ()
+        return f"Calling {', '.join(call.tool or call.function for call in one.calls)}."
+
+    async def _asked(self, talk: "_Talk", tools: Toolset, answer: Answer) -> AsyncGenerator[Text, None]:
+        sampling = replace(self._how(talk.turn), functions=tools.functions)
+        answer.begin_round()
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                async with aclosing(self._llm.stream(messages, sampling or self._how(turn))) as outputs:
+                async with aclosing(self._llm.stream(talk.messages, sampling)) as outputs:
                     async for output in outputs:
                         for text in answer.heard(output):
                             yield text
                 return
             except ModelInterrupted as error:
-                if answer.said or attempt == ATTEMPTS:
+                if answer.text_of_round or attempt == ATTEMPTS:
                     raise
-                tell("model.asked_again", run=turn.run_id, agent=self._agent.slug, **error.details)
+                tell("model.asked_again", run=talk.turn.run_id, agent=self._agent.slug, **error.details)
 
     def _how(self, turn: Turn) -> Sampling:
         """As the agent is defined; but whoever asks for a document may choose otherwise for this once."""
         asked = sampling_of(turn.message) if turn.assignment is not None else {}
+        if not asked:
+            return self._sampling
         vendor = (self._agent.model or "").partition(":")[0]
         if "model" in asked:
             asked["model"] = str(asked["model"]).removeprefix(f"{vendor}:")
-        return msgspec.convert({**msgspec.structs.asdict(self._sampling), **asked}, Sampling)
+        return msgspec.convert({**asdict(self._sampling), **asked}, Sampling)
 
-    async def _messages(self, turn: Turn) -> list[Speech]:
-        rounds = await turn.recall(self._history)
-        said = [speech for one in rounds if one.answer for speech in await _speeches(turn, one)]
-        new = [await _heard(turn, message) for message in turn.inputs if not _is_blank(message)]
+
+class _Talk:
+    """What the model reads, as it grows by what its tools say."""
+
+    def __init__(self, turn: Turn, use: ToolUse) -> None:
+        self.turn = turn
+        self.begun = begun(turn)
+        self.messages: list[Speech] = []
+        self.rounds = 0
+        self._use = use
+        self._replies = {turn.number: turn.text}
+        """What people said, by the turns that it began."""
+
+    async def open(self, history: int) -> None:
+        """What was said before the matter began, and with what it began."""
+        earlier = self.begun.earlier
+        recalled = await self.turn.recall(history + earlier)
+        before, since = recalled[: len(recalled) - earlier], recalled[len(recalled) - earlier :]
+        said = [speech for one in before if one.answer for speech in await _speeches(self.turn, one)]
+        for number, one in enumerate(since, self.turn.number - earlier):
+            self._replies[number] = "\n".join(text_of(message.parts) for message in one.asked)
+        first = since[0].asked if since else tuple(self.turn.inputs)
+        new = [await _heard(self.turn, message) for message in first if not _is_blank(message)]
         if not new:
             raise ContentNotSupported("There is nothing to answer: the message is blank.")
-        return [*said, *new]
+        self.messages = [*said, *new]
 
+    async def caught_up(self) -> AsyncGenerator[Output, None]:
+        """Through the rounds that the log knows of."""
+        for one in self.begun.rounds:
+            async with aclosing(self.through(one, again=True)) as outputs:
+                async for output in outputs:
+                    yield output
 
-def _usable(answer: str, agents: set[str]) -> Steps:
-    steps = plan_in(answer)
-    check_plan(steps, lambda step: None if step.agent in agents else f"there is no agent {step.agent} here.")
-    return steps
+    async def through(self, one: Round, *, again: bool = False) -> AsyncGenerator[Output, None]:
+        """A round, with its results; a question ends the turn where a person has to agree first."""
+        self.rounds += 1
+        answered = one.turn + 1
+        if one.asks and answered not in self._replies:
+            yield NeedInput(question(one))
+            return
+        if one.asks and not agreed(self._replies[answered]):
+            self._heard(one, [declined(call, self._replies[answered]) for call in one.calls])
+            return
+        async with aclosing(self._use.results(one, again=again)) as results:
+            async for output in results:
+                if isinstance(output, Status):
+                    yield output
+                else:
+                    self._heard(one, output)
 
-
-class _Answer:
-    """What has come of an answer so far."""
-
-    def __init__(self, model: str) -> None:
-        self.said: list[str] = []
-        self.reason = "interrupted"
-        self._usage = Usage(model)
-
-    @property
-    def about(self) -> dict[str, object]:
-        """What the log keeps of it: the model, what it took as far as the vendor told, and why it ended."""
-        return {**self._maker, "finish": self.reason}
-
-    @property
-    def _maker(self) -> dict[str, object]:
-        usage = self._usage
-        counted = {"inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens}
-        return {"model": usage.model, "usage": counted}
-
-    def heard(self, output: Delta | Usage | Finish) -> Iterator[Text]:
-        match output:
-            case Delta(text):
-                # The first piece names the model: also an answer that is canceled says who gave it.
-                yield Text(text, None if self.said else self._maker)
-                self.said.append(text)
-            case Usage():
-                self._usage = output
-            case Finish(reason):
-                self.reason = reason
+    def _heard(self, one: Round, results: Sequence[Returned]) -> None:
+        self.messages += [one.speech(), Speech("user", (), results=tuple(results))]
 
 
 def _is_blank(message: Message) -> bool:
@@ -166,6 +210,6 @@ async def _heard(turn: Turn, message: Message) -> Speech:
     return Speech("user", await turn.loaded(message.parts))
 
 
-async def _speeches(turn: Turn, one: Round) -> list[Speech]:
+async def _speeches(turn: Turn, one: Said) -> list[Speech]:
     asked = [await _heard(turn, message) for message in one.asked]
     return [*asked, Speech("agent", (text_part(one.answer),))]

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 
-from msgspec import Struct
+import msgspec
+from msgspec import UNSET, Raw, Struct
 
 from parley.core.access import Principal
 from parley.core.canonical import Fields, Json, stable_hash
 from parley.core.policy import Evaluation, Figures, Policy, evaluate, policy_problems
+from parley.core.sanitising import sanitised
 from parley.core.tools import Manifest, Mode, Operation, Pack, manifest_of, refused, request_of
 from parley.engine.executions import Execution
 from parley.engine.ports import Place, ToolPack
@@ -43,6 +45,9 @@ class Asked(Struct, frozen=True):
     thread: str
     request_hash: str
     ask_hash: str
+    agent: str = ""
+    limit_s: float | None = None
+    """How long it may take, where its caller says so."""
 
     @property
     def rules(self) -> Pack:
@@ -66,6 +71,16 @@ class Asked(Struct, frozen=True):
         return str(self.principal), f"{self.run} {self.call}"
 
     @property
+    def given(self) -> Json:
+        """What its tool is told."""
+        return self.request.get(self.rules.given) if self.rules.given else self.request
+
+    @property
+    def authorization(self) -> str:
+        """Under which its cost is counted; empty when it is not."""
+        return self.policy.authorization if self.rules.budgeted else ""
+
+    @property
     def account(self) -> Place:
         return str(self.principal), self.policy.authorization
 
@@ -79,10 +94,14 @@ class Asked(Struct, frozen=True):
         denied = not self.manifest.active or (self.unapproved and self.manifest.enforces_writes)
         return evaluate(self.policy, figures, now, denied=denied)
 
-    def execution(self, now: int) -> Execution:
+    def execution(self, now: int, slack_s: float) -> Execution:
+        named = bool(self.rules.given)
         return Execution(
             self.call, self.rules.name, self.tool, self.manifest.integration, self.request_hash, self.ask_hash,
-            self.policy.authorization, now, "", self.run,
+            self.authorization, now, "", self.run,
+            lease_ms=0 if self.limit_s is None else int((self.limit_s + slack_s) * 1000),
+            agent=self.agent, conversation=self.thread if named else "",
+            input=Raw(msgspec.json.encode(sanitised(self.given, personal=False))) if named else UNSET,
         )  # fmt: skip
 
 

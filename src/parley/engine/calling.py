@@ -95,7 +95,8 @@ async def _broken_off(call: Asked, task: "asyncio.Task[ToolResult]", limit_s: fl
     status: Literal["canceled", "timed_out"] = "canceled" if canceled else "timed_out"
     message = "The run was canceled." if canceled else f"The provider did not answer within {limit_s:g} s."
     ending = _failed(call, ToolResult("failed", message=message, effect="unknown", well=False), status)
-    return replace(ending, well=None) if canceled else ending
+    # A caller who allows little time learns nothing about the provider.
+    return replace(ending, well=None) if canceled or call.limit_s is not None else ending
 
 
 def _ending(call: Asked, result: ToolResult) -> Ending:
@@ -122,7 +123,7 @@ def _failed(call: Asked, result: ToolResult, status: ToolStatus) -> Ending:
 def _shown(call: Asked, said: Fields, status: ToolStatus) -> Fields:
     """What the provider said, without secrets; Invalid when it could not be hashed."""
     about: Fields = {"provider": call.manifest.provider, "operation": call.tool}
-    shown = fields_of(sanitised({**said, **about, "state": status}))
+    shown = fields_of(sanitised({**said, **about, "state": status}, personal=call.rules.personal))
     stable_hash(shown)
     return shown
 

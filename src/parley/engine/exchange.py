@@ -19,10 +19,10 @@ from parley.engine.attachments import SAID_BYTES, Attachments
 from parley.engine.bells import Bells
 from parley.engine.commands import MAX_PAYLOAD, Commands, Outcome
 from parley.engine.execution import GRACE_S, Execution
-from parley.engine.leavings import clear_left
+from parley.engine.leavings import afterwards, clear_left
 from parley.engine.membership import LEASE_S, Membership
 from parley.engine.planning import StepRunner
-from parley.engine.ports import Blobs, Cluster, Distant, Driver, Forsaken, Key, Leaving, LogStore, Signals
+from parley.engine.ports import Blobs, Cluster, Distant, Driver, Key, LogStore, Signals
 from parley.engine.requests import Branch, Opening, Send, branch_key, send_key
 from parley.engine.retention import Retention
 from parley.engine.roster import Changed, Roster
@@ -40,8 +40,6 @@ from parley.telemetry.trace import entered, sent
 
 _NEWCOMER = "*"
 """Told instead of an agent's slug by a replica that has joined: the others are no longer alone."""
-
-_FORSAKEN = frozenset((State.CANCELED, State.FAILED))
 
 
 class Exchange:
@@ -369,12 +367,9 @@ class Exchange:
 
     def _see_to(self, run: Run) -> None:
         """What its agent noted may go on elsewhere, or lie about here."""
-        driver = self.agents.driver(run.agent)
         with entered(run.trace):
-            if isinstance(driver, Forsaken) and run.state in _FORSAKEN:
-                self._spawn(driver.forsake(run))
-            if isinstance(driver, Leaving):
-                self._spawn(driver.clear(run))
+            for work in afterwards(self.agents.driver(run.agent), run):
+                self._spawn(work)
 
     async def _cancel_children(self, run: Run) -> None:
         for child in run.children:

@@ -20,6 +20,7 @@ from parley.engine.outbox import Outbox
 from parley.engine.ports import Cluster, Driver, Store
 from parley.engine.recall import earlier_notes, earlier_rounds
 from parley.engine.recent import RecentLogs
+from parley.engine.toolwords import Tooling
 from parley.engine.turns import Turn
 from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
 from parley.ids import RunId
@@ -78,6 +79,8 @@ class Execution:
         self._attachments = attachments
         self._ask = ask
         self.grace_s = grace_s
+        self.toolcalls: Tooling | None = None
+        """The tools of agents, where there are any."""
         self._drivers: dict[str, Driver] = {}
         self._jobs: dict[RunId, _Job] = {}
         self._dispatching: dict[str, asyncio.Task[None]] = {}
@@ -345,7 +348,8 @@ class Execution:
             return await earlier_rounds(self._store, run, most, self._attachments.told)
 
         notes = partial(earlier_notes, self._store, run)
-        turn = Turn(spec, run, events, ask, self._attachments.loaded, recall, notes, current(), job.overtaken)
+        load, overtaken = self._attachments.loaded, job.overtaken
+        turn = Turn(spec, run, events, ask, load, recall, notes, current(), overtaken, self.toolcalls)
         return turn
 
     def _tell_ended(self, run: Run) -> None:

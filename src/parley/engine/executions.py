@@ -46,6 +46,12 @@ class Execution(Struct, frozen=True, omit_defaults=True):
     settlement: Settlement = "kept"
     data: Raw | UnsetType = UNSET
     """What its caller was told."""
+    lease_ms: int = 0
+    """For how long its process is believed in, where that is not as usual."""
+    agent: str = ""
+    conversation: str = ""
+    input: Raw | UnsetType = UNSET
+    """What its tool was given, without secrets; only where that can be read again."""
 
     @property
     def ended(self) -> bool:
@@ -92,6 +98,16 @@ class Executions:
                     await self._records.delete(KIND, record.scope, record.id)
             after = (page[-1].due or 0, page[-1].scope, page[-1].id)
 
+    async def lapsed(self, pack: str) -> list[tuple[Place, Execution]]:
+        """Those of a pack that broke off: nobody is believed to carry them out any more."""
+        found: list[tuple[Place, Execution]] = []
+        now, after = self._clock(), (-1, "", "")
+        while page := await self._records.due(KIND, now, after=after):
+            stored = [((one.scope, one.id), _decode(one.body)) for one in page]
+            found += [one for one in stored if one[1].pack == pack and not one[1].ended]
+            after = (page[-1].due or 0, page[-1].scope, page[-1].id)
+        return found
+
     def believed(self, entry: Entry) -> bool:
         """Whether whoever carries it out may still be at it."""
         return entry.record.due is not None and self._clock() < entry.record.due
@@ -108,7 +124,7 @@ class Executions:
 
     def _due(self, execution: Execution) -> int | None:
         if execution.ended_at is None:
-            return execution.started_at + self._lease_ms
+            return execution.started_at + (execution.lease_ms or self._lease_ms)
         return None if self._keep_ms is None else execution.ended_at + self._keep_ms
 
 

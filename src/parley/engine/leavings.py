@@ -1,9 +1,23 @@
-"""What runs leave on this machine goes when they have ended, also when that was while nobody was there to see to it."""
+"""What runs leave behind when they end: work that goes on elsewhere is ended, and what lies about here goes, also when
+nobody was there to see to it at the time."""
 
-from parley.engine.ports import Leaving, Store
+from collections.abc import Coroutine, Iterator
+
+from parley.core.runs import Run, State
+from parley.engine.ports import Driver, Forsaken, Leaving, Store
 from parley.engine.roster import Roster
 from parley.errors import ParleyError
 from parley.telemetry import tell
+
+_FORSAKEN = frozenset((State.CANCELED, State.FAILED))
+
+
+def afterwards(driver: Driver | None, run: Run) -> Iterator[Coroutine[None, None, None]]:
+    """What is to be done now that a run, of which something was noted, has ended."""
+    if isinstance(driver, Forsaken) and run.state in _FORSAKEN:
+        yield driver.forsake(run)
+    if isinstance(driver, Leaving):
+        yield driver.clear(run)
 
 
 async def clear_left(agents: Roster, store: Store) -> None:

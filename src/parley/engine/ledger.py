@@ -62,16 +62,14 @@ class Ledger:
         try:
             await self._library.note(batch)
         except ParleyError as error:
-            return self._failed(batch, error.code)
+            tell("ledger.failed", operations=len(batch), code=error.code)
+            return False
         except Exception as error:  # noqa: BLE001 - a record that is lost must not end those that follow
-            return self._failed(batch, type(error).__name__)
+            tell("ledger.broken", operations=len(batch), error=error)
+            return False
         for operation in batch:
             self._waiting.pop(operation.id, None)
         if self._dropped:
             tell("ledger.dropped", operations=self._dropped)
             self._dropped = 0
         return True
-
-    def _failed(self, batch: list[Operation], code: str) -> bool:
-        tell("ledger.failed", operations=len(batch), code=code)
-        return False

@@ -71,6 +71,11 @@ class Membership:
         return bool(self._alive) and self._alive[0] == self._cluster.replica
 
     @property
+    def alive(self) -> tuple[str, ...]:
+        """Those who were alive when this replica last looked, the eldest first."""
+        return tuple(self._alive)
+
+    @property
     def alone(self) -> bool:
         return len(self._alive) <= 1
 

@@ -11,6 +11,7 @@ from parley.core.artifacts import Parts
 from parley.core.canonical import Fields
 from parley.core.documents import Change, Conversation, Document, Kind, Operation, Version
 from parley.core.events import GENESIS, Event
+from parley.core.functions import Function, Returned, Wanted
 from parley.core.policy import ReasonCode
 from parley.core.runs import Run, State
 from parley.core.tools import Manifest, Pack
@@ -180,16 +181,8 @@ class Found(Struct, frozen=True):
     content: str = ""
 
 
-class Library(Protocol):
-    """The documents beside a log, which are written by its appends; and what was asked without a run."""
-
-    async def conversation(self, principal: str, id_: str) -> Conversation | None:
-        """None when nobody has begun it, or it was deleted."""
-        ...
-
-    async def begin(self, conversation: Conversation) -> Conversation:
-        """Keep it unless it is there already; as it is then."""
-        ...
+class Legible(Protocol):
+    """Documents that can be read."""
 
     async def find(self, principal: str, conversation: str, kind: Kind, version: str | None = None) -> Found | None:
         """The current version or another of the same document; None when there is no such conversation."""
@@ -201,6 +194,22 @@ class Library(Protocol):
 
     async def versions(self, document: str, limit: int, offset: int = 0) -> list[Version]:
         """Newest first, with their previews."""
+        ...
+
+    async def documents(self, principal: str, limit: int) -> list[Document]:
+        """Those of the conversations that a principal has, the one that changed last first."""
+        ...
+
+
+class Library(Legible, Protocol):
+    """The documents beside a log, which are written by its appends; and what was asked without a run."""
+
+    async def conversation(self, principal: str, id_: str) -> Conversation | None:
+        """None when nobody has begun it, or it was deleted."""
+        ...
+
+    async def begin(self, conversation: Conversation) -> Conversation:
+        """Keep it unless it is there already; as it is then."""
         ...
 
     async def note(self, operations: Sequence[Operation]) -> None: ...
@@ -360,6 +369,10 @@ class Speech(Struct, frozen=True):
 
     role: Literal["user", "agent"]
     parts: Parts
+    calls: tuple[Wanted, ...] = ()
+    """What the agent wanted called then."""
+    results: tuple[Returned, ...] = ()
+    """What came of the calls of the speech before."""
 
 
 class Sampling(Struct, frozen=True):
@@ -370,6 +383,7 @@ class Sampling(Struct, frozen=True):
     max_tokens: int | None = None
     model: str | None = None
     """Another model of the same vendor, for this once."""
+    functions: tuple[Function, ...] = ()
 
 
 class Delta(Struct, frozen=True):
@@ -392,6 +406,10 @@ class Finish(Struct, frozen=True):
     reason: str
 
 
+Answered = Delta | Wanted | Usage | Finish
+"""What a model's answer is made of."""
+
+
 class Llm(Protocol):
     """A language model. Raises ModelError: words for the one who asked, details for the operator."""
 
@@ -400,7 +418,7 @@ class Llm(Protocol):
         """The media types it can be given."""
         ...
 
-    def stream(self, messages: Sequence[Speech], sampling: Sampling) -> AsyncGenerator[Delta | Usage | Finish, None]:
+    def stream(self, messages: Sequence[Speech], sampling: Sampling) -> AsyncGenerator[Answered, None]:
         """Answer. To close the generator is to end the vendor's request."""
         ...
 

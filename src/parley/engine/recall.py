@@ -2,6 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 
+from msgspec.structs import replace
+
 from parley.core.dialogue import Round, rounds
 from parley.core.events import Event
 from parley.core.runs import Run
@@ -10,6 +12,7 @@ from parley.engine.streams import read_all
 
 Tell = Callable[[list[Event]], Awaitable[list[Event]]]
 """Puts in its place what is kept beside a log."""
+MORE_PAGES = 3
 
 
 async def earlier_rounds(store: Store, run: Run, most: int, told: Tell) -> list[Round]:
@@ -19,6 +22,13 @@ async def earlier_rounds(store: Store, run: Run, most: int, told: Tell) -> list[
     """
     listing = Listing(principal=run.principal, agent=run.agent, conversation=run.conversation, limit=most + 1)
     listed, _ = await store.list_runs(listing)
+    for _ in range(MORE_PAGES):
+        # Runs that only called a tool were no talk, and must not hide what was.
+        if len(listed) < listing.limit or sum(one.turns > 0 for one in listed) > most:
+            break
+        last = listed[-1]
+        listing = replace(listing, after=(last.status_at, last.id), limit=listing.limit + len(listed))
+        listed += (await store.list_runs(listing))[0]
     before = [one for one in listed if one.settled and one.id != run.id and one.created_at <= run.created_at]
     found: list[Round] = []
     for one in sorted(before, key=lambda one: one.created_at, reverse=True):

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from parley.core.agents import Agent, check_agent
 from parley.core.plans import Rules
+from parley.engine.bells import Bells
 from parley.engine.planning import Orchestrating
 from parley.engine.ports import Driver
 from parley.errors import AgentNotFound, Invalid
@@ -19,12 +20,18 @@ class Changed(Struct, frozen=True):
     removed: list[str]
 
 
+AGENTS = "agents"
+_UNCHANGED = Changed([], [], [])
+
+
 class Roster(Mapping[str, Agent]):
     """Agents as their drivers describe them at the moment: one that is served elsewhere may learn more about itself."""
 
     def __init__(self) -> None:
         self._served: dict[str, Driver] = {}
         self._rules: dict[str, Rules] = {}
+        self.changes = Bells()
+        """Rung under the name AGENTS when some have come, changed or gone."""
 
     def __getitem__(self, slug: str) -> Agent:
         return self._served[slug].agent
@@ -53,6 +60,7 @@ class Roster(Mapping[str, Agent]):
 
     def add(self, driver: Driver) -> None:
         self._serve(_by_slug([*self._served.values(), driver]))
+        self.changes.ring(AGENTS)
 
     def replace(self, drivers: Sequence[Driver]) -> Changed:
         """Serve exactly these, all or none of the change; those that are equal stay the ones they were."""
@@ -64,6 +72,8 @@ class Roster(Mapping[str, Agent]):
         )
         kept = {slug: before[slug] for slug in wanted if slug in before and slug not in changed.replaced}
         self._serve({**wanted, **kept})
+        if changed != _UNCHANGED:
+            self.changes.ring(AGENTS)
         return changed
 
     def _serve(self, drivers: dict[str, Driver]) -> None:

@@ -31,11 +31,12 @@ class ToolLog:
     async def called(self, run: Run, call: Asked) -> Follower:
         """Written once however often it is tried; what happens to the run after it. RunEnded when it wants no tool."""
         key = _key(run.id, call.call, "call", call.ask_hash)
+        said = sanitised(call.given, personal=call.rules.personal)
         try:
-            command = CallTool(ToolCalled(call.call, call.tool, _fitting(sanitised(call.request), MAX_LOGGED)))
+            command = CallTool(ToolCalled(call.call, call.tool, _fitting(said, MAX_LOGGED)))
             outcome = await self._exchange.commands.execute(run.id, command, key=key)
         except PayloadTooLarge:
-            command = CallTool(ToolCalled(call.call, call.tool, _fitting(sanitised(call.request), 0)))
+            command = CallTool(ToolCalled(call.call, call.tool, _fitting(said, 0)))
             outcome = await self._exchange.commands.execute(run.id, command, key=key)
         if outcome.run.ended or outcome.run.cancel_requested:
             # It was written by an attempt that broke off before the cancel.

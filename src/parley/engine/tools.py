@@ -91,7 +91,10 @@ class Tools:
         """Carried out to its end once it is begun, also when nobody waits for it any more."""
         if ask.mode == "replay":
             return await self.replay(ask)
-        call = asked(ask, self._packs)
+        return await self.carry_out(asked(ask, self._packs))
+
+    async def carry_out(self, call: Asked) -> ToolOutcome:
+        """The same for a call in which nothing is wrong."""
         run = await self._run_of(call)
         before = self._under_way.get(call.place)
         if before is None:
@@ -156,7 +159,7 @@ class Tools:
 
     async def _claimed(self, call: Asked) -> _Claim | Entry | None:
         """Ours to carry out, or what somebody has made or is making of it."""
-        execution = call.execution(self._clock())
+        execution = call.execution(self._clock(), SLACK_S)
         entry = await self._executions.begin(call.place, execution)
         if entry is not None:
             return _Claim(entry)
@@ -188,7 +191,7 @@ class Tools:
 
     async def _reserved(self, call: Asked) -> Evaluation:
         """What the policy says; its cost is reserved when it says yes."""
-        if not call.policy.authorization:
+        if not call.authorization:
             return call.evaluated(Figures(), self._clock())
         for_ms = None if call.operation.writes else self._lease_ms
         return await self._budgets.reserve(
@@ -202,7 +205,7 @@ class Tools:
             return refusal
         if call.unapproved:
             tell("tool.unapproved", tool=call.tool)
-        ending = await calling(call, self._limit_s, follower)
+        ending = await calling(call, call.limit_s or self._limit_s, follower)
         if ending.well is not None:
             self._gates.ended(call, well=ending.well)
         return ending
@@ -238,7 +241,7 @@ class Tools:
             await self._budgets.settle(account, call.place[1], execution.settlement)
 
     async def _figures(self, call: Asked) -> Figures:
-        return await self._budgets.figures(call.account) if call.policy.authorization else Figures()
+        return await self._budgets.figures(call.account) if call.authorization else Figures()
 
 
 def _belongs(run: Run, principal: Principal, thread: str) -> bool:

@@ -7,13 +7,17 @@ from functools import cached_property
 from parley.core.access import Principal
 from parley.core.agents import Agent
 from parley.core.artifacts import Artifact, Parts, text_of
+from parley.core.canonical import Fields
 from parley.core.conversations import Message
 from parley.core.dialogue import Round, rounds
 from parley.core.documents import Assignment
 from parley.core.events import QUESTIONS, ArtifactAdded, Event, InputReceived, Noted, Progress
+from parley.core.mcp import Offer, Progressed
 from parley.core.orchestrations import Orchestration
 from parley.core.runs import Run
 from parley.core.views import Said, View, view_of
+from parley.engine.toolwords import Execution, ToolCall, Tooling, execution_id
+from parley.errors import ToolNotFound
 from parley.ids import ConversationId, RunId
 from parley.telemetry.trace import NONE, Trace
 
@@ -51,6 +55,7 @@ class Turn:
     def __init__(
         self, agent: Agent, run: Run, events: Sequence[Event], ask: Ask, load: Load, recall: Recall,
         recall_notes: RecallNotes | None = None, trace: Trace = NONE, overtaken: asyncio.Event | None = None,
+        tooling: Tooling | None = None,
     ) -> None:  # fmt: skip
         self.agent = agent
         """The agent that is asked, as it is defined: `turn.agent.model`, `turn.agent.tools`."""
@@ -64,6 +69,8 @@ class Turn:
         self._load = load
         self._recall = recall
         self._recall_notes = recall_notes
+        self._tooling = tooling
+        self._used = 0
 
     @cached_property
     def inputs(self) -> list[Message]:
@@ -177,3 +184,29 @@ class Turn:
     async def ask(self, agent: str, text: str) -> Answer:
         """Ask another agent and wait. A turn that is taken up again finds the same answer and starts no second run."""
         return Answer(await self._ask(agent, text))
+
+    async def tools(self) -> list[Offer]:
+        """The tools that this agent may use."""
+        return await self._tooling.offers(self.agent) if self._tooling is not None else []
+
+    async def use(
+        self, tool: str, given: Fields, *, key: str | None = None, timeout_ms: int | None = None,
+        progressed: Progressed | None = None,
+    ) -> Execution:  # fmt: skip
+        """Use a tool and wait; `status` says whether it went well. A turn that is taken up again finds what came of the
+        call before, by its `key`, or by its place among the calls of the turn."""
+        if self._tooling is None:
+            raise ToolNotFound(f"Agent {self.agent.slug} has no tool {tool}.")
+        self._used += 1
+        call = self._call(tool, given, key or f"{self.number}/{self._used}", timeout_ms)
+        return await self._tooling.execute(call, progressed)
+
+    async def used(self, key: str) -> Execution | None:
+        """What came of the call with this key, if it has ended."""
+        if self._tooling is None:
+            return None
+        return await self._tooling.read(self.principal, self.conversation, execution_id(self._call("", {}, key)))
+
+    def _call(self, tool: str, given: Fields, key: str, timeout_ms: int | None = None) -> ToolCall:
+        slug = self.agent.slug
+        return ToolCall(self.principal, self.conversation, slug, tool, given, timeout_ms, key, self.run_id)

@@ -2,14 +2,11 @@
 
 from pathlib import Path
 
-import msgspec
-
 from parley.clock import iso
 from parley.core.documents import Version
 from parley.core.transcripts import Said
 from parley.engine.export import Cover, Sheet
-
-_encode = msgspec.json.Encoder().encode
+from parley.exports.words import as_json, comma
 
 
 class JsonRenderer:
@@ -26,7 +23,7 @@ class JsonRenderer:
             "id": begun.id, "agentName": begun.agent, "userId": begun.principal, "startedAt": iso(begun.started_at)
         }  # fmt: skip
         export = {"id": cover.id, "exportedAt": iso(cover.exported_at)}
-        return f'{{"export": {_text(export)},\n"conversation": {_text(conversation)},\n"messages": [\n'
+        return f'{{"export": {as_json(export)},\n"conversation": {as_json(conversation)},\n"messages": [\n'
 
     def message(self, said: Said) -> str:
         self._messages += 1
@@ -34,7 +31,7 @@ class JsonRenderer:
             "id": said.id, "role": said.role, "content": said.content, "timestamp": iso(said.at), "taskId": said.run,
             "metadata": said.metadata,
         }  # fmt: skip
-        return f"{_comma(self._messages)}{_text(shown)}"
+        return f"{comma(self._messages)}{as_json(shown)}"
 
     def document(self, sheet: Sheet) -> str:
         self._documents += 1
@@ -46,7 +43,7 @@ class JsonRenderer:
             "versionCount": document.versions, "versions": [_version(one) for one in sheet.versions],
         }  # fmt: skip
         before = '\n],\n"artifacts": [\n' if self._documents == 1 else ",\n"
-        return f"{before}{_text(shown)}"
+        return f"{before}{as_json(shown)}"
 
     def closing(self, messages: int) -> str:
         return f'\n],\n"messageCount": {messages}}}\n'
@@ -60,11 +57,3 @@ def _version(one: Version) -> dict[str, object]:
         "id": one.id, "versionNumber": one.number, "format": one.format, "createdByType": one.provenance,
         "createdAt": iso(one.at), "metadata": one.metadata,
     }  # fmt: skip
-
-
-def _comma(count: int) -> str:
-    return ",\n" if count > 1 else ""
-
-
-def _text(value: object) -> str:
-    return _encode(value).decode()

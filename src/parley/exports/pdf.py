@@ -7,13 +7,25 @@ from pathlib import Path
 from subprocess import CalledProcessError, TimeoutExpired, run
 from threading import Lock
 
-import msgspec
-
 from parley.core.transcripts import Said
 from parley.engine.export import Cover, Sheet
 from parley.errors import ExportFailed, Unsupported
 from parley.exports.blocks import Node, blocks_of, code, words
-from parley.exports.words import KINDS, MADE, attachments, counted, day, described, edition, hour, is_web, model, moment
+from parley.exports.words import (
+    KINDS,
+    MADE,
+    as_json,
+    attachments,
+    comma,
+    counted,
+    day,
+    described,
+    edition,
+    hour,
+    is_web,
+    model,
+    moment,
+)
 from parley.telemetry import tell
 
 TEMPLATE = "page.typ"
@@ -31,8 +43,6 @@ typst.compile(template, output=made, root=folder)
 """
 _press = Lock()
 """One at a time: two would need twice the memory, and be no faster."""
-
-_encode = msgspec.json.Encoder().encode
 
 
 class PdfRenderer:
@@ -54,7 +64,7 @@ class PdfRenderer:
             ["Id", words(begun.id)],
         ]
         about = {"agent": self._agent, "facts": facts, "id": cover.id}
-        return f'{{"cover": {_text(about)},\n"messages": [\n'
+        return f'{{"cover": {as_json(about)},\n"messages": [\n'
 
     def message(self, said: Said) -> str:
         self._messages += 1
@@ -68,7 +78,7 @@ class PdfRenderer:
             "c": [{"t": "p", "c": [words(said.content)]}] if is_system else _spoken(said),
             "attached": [_mention(described(one), one.url) for one in attachments(said)],
         }
-        return f"{_comma(self._messages)}{_text(shown)}"
+        return f"{comma(self._messages)}{as_json(shown)}"
 
     def document(self, sheet: Sheet) -> str:
         self._documents += 1
@@ -82,10 +92,10 @@ class PdfRenderer:
             "versions": [[str(one.number), MADE[one.provenance], moment(one.at)] for one in sheet.versions],
         }
         before = '\n],\n"sheets": [\n' if self._documents == 1 else ",\n"
-        return f"{before}{_text(shown)}"
+        return f"{before}{as_json(shown)}"
 
     def closing(self, messages: int) -> str:
-        return f'\n],\n"count": {_text(counted(messages, "message"))}}}\n'
+        return f'\n],\n"count": {as_json(counted(messages, "message"))}}}\n'
 
     def bound(self, written: Path) -> Path:
         """The template beside the data, in a folder of their own: the typesetter sees nothing else."""
@@ -97,7 +107,9 @@ class PdfRenderer:
                 run(command, check=True, capture_output=True, timeout=MOST_S)
             except (CalledProcessError, TimeoutExpired) as error:
                 tell("export.failed", format="pdf", size=written.stat().st_size, reason=type(error).__name__)
-                raise ExportFailed("This conversation is too long for a PDF; export it in another format.") from None
+                raise ExportFailed(
+                    "This conversation is too long for a PDF; export it in another format.", field="format"
+                ) from None
         return made
 
     def _new_day(self, said: Said) -> str:
@@ -118,11 +130,3 @@ def _spoken(said: Said) -> list[Node]:
 
 def _mention(text: str, url: str | None) -> Node:
     return {"t": "a", "u": url, "c": [words(text)]} if is_web(url) else words(text)
-
-
-def _comma(count: int) -> str:
-    return ",\n" if count > 1 else ""
-
-
-def _text(value: object) -> str:
-    return _encode(value).decode()

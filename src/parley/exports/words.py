@@ -38,6 +38,9 @@ def fenced(text: str, language: str) -> str:
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
+_encode = msgspec.json.Encoder().encode
+
+
 class _About(Struct):
     attachments: tuple[Attachment, ...] = ()
     model: str = ""
@@ -98,3 +101,12 @@ def _size(size: int | None) -> str:
 def is_web(url: str | None) -> bool:
     """Whether a link may be one: whatever else an address can be, a page must not follow it."""
     return url is not None and url.lower().startswith(("https://", "http://"))
+
+
+def as_json(value: object) -> str:
+    return _encode(value).decode()
+
+
+def comma(count: int) -> str:
+    """What stands before the how-manieth of a list, each on a line of its own."""
+    return ",\n" if count > 1 else ""

@@ -34,6 +34,8 @@ _PUBLIC = ("/.well-known/", "/api/exports/")
 """Discovery; and files whose links are credentials themselves, which their face checks."""
 _PAIRED = ("/agent-runtimes/", "/agent-accounts/", "/task-runs/")
 """Where paired runtimes call: they have tokens of their own, which their face asks for."""
+_NODES = ("/registry/", "/workspaces")
+"""Where nodes call: who shows none of our credentials may have a token of theirs, which that face asks for."""
 _FOREIGN = {"code": "foreign_origin", "message": "This server answers only requests from its own machine."}
 
 Seen = dict[bytes, bytes]
@@ -77,8 +79,10 @@ class Identified:
             if principal is None and not _is_open(scope, seen):
                 raise Unauthenticated("This server needs credentials: Authorization: Bearer, or X-API-Key.")
         except ParleyError as error:
-            tell("auth.refused", code=error.code)
-            return await self._voice(scope["path"])(send, error, _challenge(error, seen))
+            if not (isinstance(error, Unauthenticated) and scope["path"].startswith(_NODES)):
+                tell("auth.refused", code=error.code)
+                return await self._voice(scope["path"])(send, error, _challenge(error, seen))
+            principal = None
         scope["principal"] = principal
         return await self._app(scope, receive, send)
 

@@ -34,6 +34,11 @@ def frame(id_: int, data: bytes) -> bytes:
     return b"id: %d\ndata: %b\n\n" % (id_, data)
 
 
+def message(data: bytes, id_: str = "") -> bytes:
+    """The same with an id that is no number, or with none; without data it only tells where to go on from."""
+    return b"id: %b\ndata: %b\n\n" % (id_.encode(), data) if id_ else b"data: %b\n\n" % data
+
+
 async def write(
     receive: Receive,
     send: Send,

@@ -9,15 +9,17 @@ import anthropic
 import httpx2
 from anthropic.types import RawMessageStreamEvent
 
-from parley.engine.ports import Delta, Finish, Sampling, Speech, Usage
+from parley.engine.ports import Answered, Delta, Finish, Sampling, Speech, Usage
 from parley.models.content import READS, File, Piece, Words, pieces
 from parley.models.endpoint import Endpoint
+from parley.models.functions import Calls, schema_of
 
 BASE_URL = "https://api.anthropic.com"
 KEY_FROM = "ANTHROPIC_API_KEY"
 MAX_TOKENS = 4096
 """Asked for when the definition says nothing: the vendor wants a number."""
 _ROLES = {"user": "user", "agent": "assistant"}
+_REASONS = {"end_turn": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,7 @@ class AnthropicModel:
     def reads(self) -> tuple[str, ...]:
         return READS
 
-    async def stream(
-        self, messages: Sequence[Speech], sampling: Sampling
-    ) -> AsyncGenerator[Delta | Usage | Finish, None]:
+    async def stream(self, messages: Sequence[Speech], sampling: Sampling) -> AsyncGenerator[Answered, None]:
         request = self._request(messages, sampling)
         async with (
             self._client() as client,
@@ -60,10 +60,8 @@ class AnthropicModel:
         except (anthropic.AnthropicError, httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self.endpoint.unreachable(error, late=False) from None
 
-    async def _heard(
-        self, events: anthropic.AsyncStream[RawMessageStreamEvent]
-    ) -> AsyncGenerator[Delta | Usage | Finish, None]:
-        usage, reason, ended = Usage(self.endpoint.model), "unknown", False
+    async def _heard(self, events: anthropic.AsyncStream[RawMessageStreamEvent]) -> AsyncGenerator[Answered, None]:
+        usage, reason, ended, calls = Usage(self.endpoint.model), "unknown", False, Calls()
         try:
             async for event in cast(AsyncIterator[Any], events):
                 match event.type:
@@ -73,6 +71,10 @@ class AnthropicModel:
                         yield usage
                     case "content_block_delta" if event.delta.type == "text_delta":
                         yield Delta(event.delta.text)
+                    case "content_block_start" if event.content_block.type == "tool_use":
+                        calls.begin(event.index, event.content_block.id, event.content_block.name)
+                    case "content_block_delta" if event.delta.type == "input_json_delta":
+                        calls.more(event.index, event.delta.partial_json)
                     case "message_delta":
                         reason = event.delta.stop_reason or reason
                         usage = Usage(usage.model, usage.input_tokens, event.usage.output_tokens)
@@ -87,21 +89,35 @@ class AnthropicModel:
             raise self.endpoint.nonsense(error) from None
         if not ended:
             raise self.endpoint.broken_off("The stream ended without message_stop.")
-        yield Finish({"end_turn": "stop", "max_tokens": "length"}.get(reason, reason))
+        for wanted in calls.ended():
+            yield wanted
+        yield Finish(_REASONS.get(reason, reason))
 
     def _request(self, messages: Sequence[Speech], sampling: Sampling) -> dict[str, Any]:
         request: dict[str, Any] = {
             "model": sampling.model or self.endpoint.model,
-            "messages": [
-                {"role": _ROLES[one.role], "content": [_block(piece) for piece in pieces(one.parts)]}
-                for one in messages
-            ],
+            "messages": [{"role": _ROLES[one.role], "content": _content(one)} for one in messages],
             "max_tokens": sampling.max_tokens or MAX_TOKENS,
             "stream": True,
         }
         if sampling.instructions:
             request["system"] = sampling.instructions
+        if sampling.functions:
+            request["tools"] = [
+                {"name": one.name, "description": one.description, "input_schema": schema_of(one)}
+                for one in sampling.functions
+            ]
         return request
+
+
+def _content(speech: Speech) -> list[dict[str, Any]]:
+    """Results come before everything else in a message."""
+    results = [
+        {"type": "tool_result", "tool_use_id": one.id, "content": one.text, "is_error": one.failed}
+        for one in speech.results
+    ]
+    calls = [{"type": "tool_use", "id": one.id, "name": one.name, "input": one.input or {}} for one in speech.calls]
+    return [*results, *(_block(piece) for piece in pieces(speech.parts)), *calls]
 
 
 def _block(piece: Piece) -> dict[str, Any]:

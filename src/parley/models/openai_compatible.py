@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import httpx2
+import msgspec
 import openai
 from openai.types.chat import ChatCompletionChunk
 
-from parley.engine.ports import Delta, Finish, Sampling, Speech, Usage
+from parley.core.functions import Function, Wanted
+from parley.engine.ports import Answered, Delta, Finish, Sampling, Speech, Usage
 from parley.errors import ContentNotSupported, ModelError
 from parley.models.content import READS, File, Piece, Words, pieces
 from parley.models.endpoint import Endpoint
+from parley.models.functions import Calls, schema_of
 from parley.telemetry.trace import current
 
 BASE_URL = "https://api.openai.com/v1"
@@ -28,9 +31,7 @@ class OpenAiCompatible:
     def reads(self) -> tuple[str, ...]:
         return READS
 
-    async def stream(
-        self, messages: Sequence[Speech], sampling: Sampling
-    ) -> AsyncGenerator[Delta | Usage | Finish, None]:
+    async def stream(self, messages: Sequence[Speech], sampling: Sampling) -> AsyncGenerator[Answered, None]:
         request = self._request(messages, sampling)
         async with (
             self._client() as client,
@@ -60,12 +61,12 @@ class OpenAiCompatible:
         except (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self.endpoint.unreachable(error, late=False) from None
 
-    async def _heard(
-        self, chunks: openai.AsyncStream[ChatCompletionChunk]
-    ) -> AsyncGenerator[Delta | Usage | Finish, None]:
+    async def _heard(self, chunks: openai.AsyncStream[ChatCompletionChunk]) -> AsyncGenerator[Answered, None]:
         reason: str | None = None
+        calls = Calls()
         try:
             async for chunk in cast(AsyncIterator[Any], chunks):
+                _note_calls(chunk, calls)
                 for output in self._outputs(chunk):
                     if isinstance(output, Finish):
                         reason = output.reason
@@ -80,6 +81,8 @@ class OpenAiCompatible:
         # Told last: what the answer took comes after the reason why it ended.
         if reason is None:
             raise self.endpoint.broken_off("The stream ended without a finish_reason.")
+        for wanted in calls.ended():
+            yield wanted
         yield Finish(reason)
 
     def _outputs(self, chunk: Any) -> list[Delta | Usage | Finish]:
@@ -103,11 +106,13 @@ class OpenAiCompatible:
         system = [{"role": "system", "content": sampling.instructions}] if sampling.instructions else []
         request: dict[str, Any] = {
             "model": sampling.model or self.endpoint.model,
-            "messages": [*system, *(_message(one) for one in messages)],
+            "messages": [*system, *(wire for one in messages for wire in _messages(one))],
             "stream": True,
             "stream_options": {"include_usage": True},
             "extra_headers": self._traced(),
         }
+        if sampling.functions:
+            request["tools"] = [_function(one) for one in sampling.functions]
         if sampling.temperature is not None:
             request["temperature"] = sampling.temperature
         if sampling.max_tokens is not None:
@@ -123,6 +128,36 @@ class OpenAiCompatible:
             return {}
         state = {"tracestate": trace.tracestate} if trace.tracestate else {}
         return {"traceparent": trace.traceparent, **state}
+
+
+def _note_calls(chunk: Any, calls: Calls) -> None:
+    for choice in cast(list[Any], chunk.choices or [])[:1]:
+        for place, piece in enumerate(cast(list[Any], (choice.delta.tool_calls if choice.delta else None) or [])):
+            # Not everybody who is compatible counts the calls.
+            index = piece.index if isinstance(piece.index, int) else place
+            calls.begin(index, piece.id, piece.function.name if piece.function else None)
+            calls.more(index, piece.function.arguments if piece.function else None)
+
+
+def _function(function: Function) -> dict[str, Any]:
+    about = {"name": function.name, "description": function.description, "parameters": schema_of(function)}
+    return {"type": "function", "function": about}
+
+
+def _messages(speech: Speech) -> list[dict[str, Any]]:
+    """Each result is a message of its own; a message that only calls has no content."""
+    results = [{"role": "tool", "tool_call_id": one.id, "content": one.text} for one in speech.results]
+    if not speech.parts and not speech.calls:
+        return results
+    message: dict[str, Any] = _message(speech)
+    if speech.calls:
+        message |= {"content": message["content"] or None, "tool_calls": [_call(one) for one in speech.calls]}
+    return [*results, message]
+
+
+def _call(wanted: Wanted) -> dict[str, Any]:
+    arguments = msgspec.json.encode(wanted.input or {}).decode()
+    return {"id": wanted.id, "type": "function", "function": {"name": wanted.name, "arguments": arguments}}
 
 
 def _message(speech: Speech) -> dict[str, Any]:

@@ -25,6 +25,7 @@ CONNECT_S = 5.0
 MAX_BYTES = 1024 * 1024
 MAX_REDIRECTS = 3
 RESOLVERS = 16
+RESOLVE_S = 2.0
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -114,6 +115,20 @@ class Guard:
         literal = _literal(parsed.host)
         if literal is not None and not self.permits(parsed.host, _port(parsed), literal):
             raise _refused(parsed.host, [literal])
+
+
+async def check_places(guard: Guard, url: str, resolve: Resolve | None = None) -> None:
+    """The same of a url that others are to call: a name that has only forbidden addresses is refused. One that has none
+    here, or whose server takes too long, may have one where it is called from."""
+    guard.check_url(url)
+    parsed = httpx2.URL(url)
+    try:
+        async with asyncio.timeout(RESOLVE_S):
+            found = [ip_address(text) for text in await (resolve or _resolved)(parsed.host, _port(parsed))]
+    except (OSError, UnicodeError):
+        return
+    if found and not any(guard.permits(parsed.host, _port(parsed), address) for address in found):
+        raise _refused(parsed.host, found)
 
 
 class _Backend(httpcore2.AsyncNetworkBackend):

@@ -36,5 +36,8 @@ class Recent(Generic[K, V]):
             del self._entries[next(iter(self._entries))]
         self._entries[key] = (self._clock() + life_s, value)
 
+    def drop(self, key: K) -> None:
+        self._entries.pop(key, None)
+
     def forget(self) -> None:
         self._entries.clear()

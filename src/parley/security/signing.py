@@ -8,13 +8,14 @@ import asyncio
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
-from joserfc.jwk import ECKey, KeySetSerialization
+from joserfc.jwk import ECKey, KeySetSerialization, OKPKey
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -26,11 +27,13 @@ from parley.security.secrets import Secrets
 from parley.telemetry import tell
 
 ALGORITHM = "ES256"
+Algorithm = Literal["ES256", "EdDSA"]
 LOOK_AGAIN_S = 60.0
 """How long a replica may go on with a key that another one has replaced."""
 
 _DAY_MS = 24 * 3600 * 1000
-_KIND = "signing_key"
+_KINDS: dict[Algorithm, str] = {"ES256": "signing_key", "EdDSA": "signing_key.eddsa"}
+Pair = ECKey | OKPKey
 
 
 class SigningKey(Struct, frozen=True):
@@ -53,6 +56,8 @@ class SigningKeys:
         records: Records,
         secrets: Secrets,
         *,
+        algorithm: Algorithm = ALGORITHM,
+        beside: "SigningKeys | None" = None,
         jku: str | None = None,
         rotate_days: float | None = 90,
         keep_days: float = 30,
@@ -61,13 +66,17 @@ class SigningKeys:
     ) -> None:
         self._records = records
         self._secrets = secrets
+        self._algorithm: Algorithm = algorithm
+        self._kind = _KINDS[algorithm]
+        self.beside = beside
+        """Keys for something else, published and replaced with these."""
         self._jku = jku
         self._rotate_ms = None if rotate_days is None else rotate_days * _DAY_MS
         self._keep_ms = keep_days * _DAY_MS
         self._clock = clock
         self._ticks = ticks
         self._current: SigningKey | None = None
-        self._private: tuple[str, ECKey] | None = None
+        self._private: tuple[str, Pair] | None = None
         self._look_again = 0.0
         self._looking = asyncio.Lock()
 
@@ -89,13 +98,16 @@ class SigningKeys:
             if one.retired_at is None:
                 await self._put(replace(one, retired_at=key.created_at))
             elif one.retired_at < key.created_at - self._keep_ms:
-                await self._records.delete(_KIND, "", one.kid)
+                await self._records.delete(self._kind, "", one.kid)
         tell("signing.rotated", kid=key.kid)
-        return self._use(key)
+        self._use(key)
+        if self.beside is not None:
+            await self.beside.rotate()
+        return key
 
     async def list(self) -> "list[SigningKey]":
         """All that are kept, newest first."""
-        keys = [_decode(record.body) for record in await self._records.list(_KIND, "", limit=1000)]
+        keys = [_decode(record.body) for record in await self._records.list(self._kind, "", limit=1000)]
         return sorted(keys, key=lambda key: (key.created_at, key.kid), reverse=True)
 
     async def jwks(self) -> KeySetSerialization:
@@ -103,17 +115,23 @@ class SigningKeys:
         await self.current()
         since = self._clock() - self._keep_ms
         shown = [key for key in await self.list() if key.retired_at is None or key.retired_at >= since]
-        return cast(KeySetSerialization, {"keys": [key.public for key in shown]})
+        others = [] if self.beside is None else (await self.beside.jwks())["keys"]
+        return cast(KeySetSerialization, {"keys": [*(key.public for key in shown), *others]})
 
     async def sign(self, payload: bytes, header: dict[str, Any] | None = None) -> tuple[str, str]:
         """The protected header and the signature, both in base64url; the payload stays where it is."""
         key = await self.current()
-        protected: dict[str, Any] = {"alg": ALGORITHM, "kid": key.kid, "typ": "JOSE", **(header or {})}
+        protected: dict[str, Any] = {"alg": self._algorithm, "kid": key.kid, "typ": "JOSE", **(header or {})}
         if self._jku is not None:
             protected.setdefault("jku", self._jku)
         protected_b64 = _b64(msgspec.json.encode(protected))
-        signature = _es256(self._private_part(key), protected_b64 + b"." + _b64(payload))
+        signature = _signature(self._private_part(key), protected_b64 + b"." + _b64(payload))
         return protected_b64.decode(), _b64(signature).decode()
+
+    async def sign_whole(self, payload: bytes, header: dict[str, Any]) -> str:
+        """The same in one piece, with its payload."""
+        protected, signature = await self.sign(payload, header)
+        return f"{protected}.{_b64(payload).decode()}.{signature}"
 
     async def sign_card(self, card: Card) -> Card:
         """The card with a signature for each of its readings: what 1.0 knows of it, and all of it."""
@@ -134,14 +152,14 @@ class SigningKeys:
         return self._use(key)
 
     def _made(self) -> SigningKey:
-        pair = ECKey.generate_key("P-256")
+        pair: Pair = ECKey.generate_key("P-256") if self._algorithm == ALGORITHM else OKPKey.generate_key("Ed25519")
         kid = pair.thumbprint()
-        public = {**pair.as_dict(private=False), "kid": kid, "use": "sig", "alg": ALGORITHM}
+        public = {**pair.as_dict(private=False), "kid": kid, "use": "sig", "alg": self._algorithm}
         private = self._secrets.encrypt(msgspec.json.encode(pair.as_dict(private=True)))
         return SigningKey(kid, public, private, self._clock())
 
     async def _put(self, key: SigningKey) -> None:
-        await self._records.put(Record(_KIND, "", key.kid, _encode(key), key.created_at))
+        await self._records.put(Record(self._kind, "", key.kid, _encode(key), key.created_at))
 
     def _use(self, key: SigningKey) -> SigningKey:
         self._current = key
@@ -158,14 +176,19 @@ class SigningKeys:
             return False
         return True
 
-    def _private_part(self, key: SigningKey) -> ECKey:
+    def _private_part(self, key: SigningKey) -> Pair:
         if self._private is None or self._private[0] != key.kid:
-            self._private = (key.kid, ECKey.import_key(msgspec.json.decode(self._secrets.decrypt(key.private))))
+            kind = ECKey if self._algorithm == ALGORITHM else OKPKey
+            self._private = (key.kid, kind.import_key(msgspec.json.decode(self._secrets.decrypt(key.private))))
         return self._private[1]
 
 
-def _es256(key: ECKey, signed: bytes) -> bytes:
-    """Deterministic (RFC 6979): the same card has the same signature on every replica, so that caches can compare."""
+def _signature(key: Pair, signed: bytes) -> bytes:
+    """Deterministic (RFC 6979, RFC 8032): the same card has the same signature on every replica, so that caches can
+    compare."""
+    if isinstance(key, OKPKey):
+        assert isinstance(key.private_key, Ed25519PrivateKey)
+        return key.private_key.sign(signed)
     assert key.private_key is not None
     der = key.private_key.sign(signed, ECDSA(SHA256(), deterministic_signing=True))
     r, s = decode_dss_signature(der)

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, cast
 
 import httpx2
@@ -42,13 +42,13 @@ _FETCH_TROUBLE = (
 Fetch = Callable[[str], Awaitable[bytes]]
 
 
-class _Registry(JWSRegistry):
+class Registry(JWSRegistry):
     """Issuers put more into headers than RFC 7515 knows, and most still write EdDSA for Ed25519."""
 
     max_header_length = 8 * 1024
 
-    def __init__(self) -> None:
-        super().__init__(algorithms=ALGORITHMS, strict_check_header=False)
+    def __init__(self, algorithms: Sequence[str] = ALGORITHMS) -> None:
+        super().__init__(algorithms=list(algorithms), strict_check_header=False)
 
     def get_alg(self, name: str) -> Any:
         return self.algorithms[name] if name == "EdDSA" else super().get_alg(name)
@@ -120,7 +120,7 @@ class Tokens:
             # Whoever configures an issuer means it, wherever it is.
             fetch = fetcher(Outbound(Guard([*allow, *own_places(issuer, jwks_url)])))
         self._keys = IssuerKeys(issuer, jwks_url, fetch, clock)
-        self._registry = _Registry()
+        self._registry = Registry()
         self._claims = JWTClaimsRegistry(
             leeway=LEEWAY_S,
             iss={"essential": True, "value": issuer},

@@ -85,6 +85,9 @@ FROM versions v JOIN documents d ON d.id = v.document WHERE v.id = $1"""
 _VERSIONS = f"""
 SELECT {_VERSION_COLUMNS}, substr(v.content, 1, {PREVIEW}) FROM versions v WHERE v.document = $1
 ORDER BY v.number DESC LIMIT $2 OFFSET $3"""
+_DOCUMENTS = f"""
+SELECT {_DOCUMENT_COLUMNS} FROM documents d WHERE d.principal = $1 AND d.conversation IS NOT NULL
+ORDER BY d.updated_at DESC, d.id DESC LIMIT $2"""
 _OPERATION_COLUMNS = "id, principal, conversation, agent, mode, action, code, message, started_at, completed_at"
 NOTE = f"""
 INSERT INTO operations ({_OPERATION_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
@@ -169,6 +172,9 @@ class DatabaseLibrary:
     async def versions(self, document: str, limit: int, offset: int = 0) -> list[Version]:
         rows = await self._fetch(_VERSIONS, document, limit, offset)
         return [_version(row[:_VERSION_WIDTH], row[-1]) for row in rows]
+
+    async def documents(self, principal: str, limit: int) -> list[Document]:
+        return [Document(*row) for row in await self._fetch(_DOCUMENTS, principal, limit)]
 
     async def note(self, operations: Sequence[Operation]) -> None:
         await self._note([_operation_row(one) for one in operations])

@@ -17,7 +17,7 @@ from parley.ids import RunId
 from parley.stores.library import NOTE, DatabaseLibrary, statements
 from parley.stores.listings import paging
 from parley.stores.nonces import PostgresNonces
-from parley.stores.pool import MAX_CONNECTIONS, RIVALRY, Connection, Pool, Row
+from parley.stores.pool import MAX_CONNECTIONS, RIVALRY, TROUBLE, Connection, Pool, Row
 from parley.stores.schema import Phase, migrate_postgres
 from parley.telemetry import tell
 
@@ -205,8 +205,11 @@ class PostgresStore:
         )  # fmt: skip
 
     async def _note(self, rows: Sequence[Row]) -> None:
-        async with self._pool.acquire() as connection:
-            await connection.executemany(NOTE, rows)
+        try:
+            async with self._pool.acquire() as connection:
+                await connection.executemany(NOTE, rows)
+        except TROUBLE as error:
+            raise StoreUnavailable("The database does not answer.") from error
 
     async def close(self) -> None:
         """Everything that was handed in is committed first."""

@@ -1,19 +1,12 @@
 """Small data that is not a log, in memory, in the SQLite file beside the log, or in PostgreSQL."""
 
-import asyncio
-import sqlite3
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from parley.engine.ports import Moment, Place, Record
-from parley.errors import StoreUnavailable
 from parley.stores.pool import Pool
-from parley.stores.schema import migrate_sqlite
-from parley.stores.sqlite import connect
+from parley.stores.threads import SqliteThread
 
-T = TypeVar("T")
 Records = list[Record]
 
 _COLUMNS = "kind, scope, id, body, at, due"
@@ -71,10 +64,7 @@ class SqliteRecords:
     """Needs no lock on the data directory, so that a command can look after a database which a server is using."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="parley-records")
-        self._connection: sqlite3.Connection | None = None
-        self._closed = False
+        self._thread = SqliteThread(path, "parley-records")
 
     async def put(self, record: Record) -> None:
         await self._write(f"INSERT OR REPLACE INTO records ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", *_row(record))
@@ -108,34 +98,15 @@ class SqliteRecords:
         return await self._read(where, kind, now, after[0], *after, limit)
 
     async def close(self) -> None:
-        self._closed = True
-        await asyncio.to_thread(self._thread.shutdown)
-        if self._connection is not None:
-            self._connection.close()
+        await self._thread.close()
 
     async def _read(self, where: str, *values: object) -> Records:
         sql = f"SELECT {_COLUMNS} FROM records WHERE {where}"
-        return await self._call(lambda connection: [Record(*row) for row in connection.execute(sql, values)])
+        return await self._thread.call(lambda connection: [Record(*row) for row in connection.execute(sql, values)])
 
     async def _write(self, sql: str, *values: object) -> int:
         """Outside a transaction each statement is one of its own, and waits for the server's writer to finish."""
-        return await self._call(lambda connection: connection.execute(sql, values).rowcount)
-
-    async def _call(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        if self._closed:
-            raise StoreUnavailable("The store is closed.")
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(self._opened()))
-        except sqlite3.Error as error:
-            raise StoreUnavailable("The store did not take the record, or could not be read.") from error
-
-    def _opened(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            connection = connect(self._path)
-            migrate_sqlite(connection)
-            self._connection = connection
-        return self._connection
+        return await self._thread.call(lambda connection: connection.execute(sql, values).rowcount)
 
 
 class PostgresRecords:

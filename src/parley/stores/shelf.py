@@ -142,6 +142,11 @@ class MemoryLibrary:
         found.sort(key=lambda one: one[0].number, reverse=True)
         return [replace(one, preview=content[:PREVIEW]) for one, content in found[offset : offset + limit]]
 
+    async def documents(self, principal: str, limit: int) -> list[Document]:
+        found = [one for one in self._documents.values() if one.principal == principal and one.conversation]
+        found.sort(key=lambda one: (one.updated_at, one.id), reverse=True)
+        return found[:limit]
+
     async def note(self, operations: Sequence[Operation]) -> None:
         self._operations |= {one.id: one for one in operations}
 

@@ -14,11 +14,14 @@ _WARNINGS = frozenset(
         "agent.raised", "agents.refused", "agents.unwatched", "agentzero.failed", "agentzero.not_set_up",
         "append.deadlock", "append.failed", "auth.none", "command.failed", "config.unknown",
         "dispatch.failed", "http.crashed", "issuer.unavailable", "key.use_not_noted", "lease.not_ended",
-        "lease.not_shortened", "loop.broken", "loop.failed", "model.failed", "org.command_failed",
-        "org.model_failed", "org.not_reported", "org.problem", "org.unwatched", "push.broken", "push.dead",
+        "lease.not_shortened", "loop.broken", "loop.failed", "mcp.ended", "mcp.not_started", "mcp.stuck",
+        "model.failed", "nodes.not_kept", "nodes.not_read", "org.command_failed", "org.model_failed",
+        "org.not_reported", "org.problem",
+        "org.unwatched", "push.broken", "push.dead",
         "push.refused", "push.unreadable", "replica.buried", "replica.died", "runtime.not_noted",
         "secrets.readable_by_others", "signals.lost", "signing.key_unreadable", "stream.broken",
         "tool.broken", "tool.failed", "tool.token_unreadable", "tool.unwatched", "turn.broken", "turn.stuck",
+        "urls.unavailable",
     }
 )  # fmt: skip
 _QUIET = frozenset(

@@ -141,6 +141,25 @@ class LibraryContract:
         assert [(one.number, one.preview) for one in listed] == [(4, "version 4"), (3, "version 3")]
         assert [one.preview for one in await store.library.versions("doc", 10, 4)] == ["x" * 200]
 
+    async def test_the_documents_of_a_principal_are_listed_latest_change_first(
+        self, store: LogStore, drafts: Drafts
+    ) -> None:
+        library = store.library
+        await library.begin(Conversation(ANN, ConversationId("other"), "writer", 6))
+        await library.begin(Conversation("user:ben", ConversationId("talk"), "writer", 6))
+        await drafts.add(made="doc")
+        await drafts.add(kind="deliverable", made="late")
+        await Drafts(store, "other").add(made="elsewhere")
+        revision = (await drafts.document()).revision
+        await drafts.change(PointTo("doc", revision, (await drafts.document()).current, 9))
+        listed = await library.documents(ANN, 10)
+        assert [one.id for one in listed] == ["doc", "late", "elsewhere"]
+        assert listed[0] == await drafts.document()
+        assert await library.documents(ANN, 1) == listed[:1]
+        assert await library.documents("user:ben", 10) == []
+        await drafts.change(DropConversation(ANN, "talk", False, 11))
+        assert [one.id for one in await library.documents(ANN, 10)] == ["elsewhere"]
+
     async def test_many_who_add_at_once_get_all_numbers_in_one_row(self, store: LogStore, drafts: Drafts) -> None:
         added = await asyncio.gather(*(drafts.add(f"{number}", made=f"doc-{number}") for number in range(40)))
         document = await drafts.document()

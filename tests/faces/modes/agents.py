@@ -25,6 +25,12 @@ async def blog_post_writer(turn: Turn):
     yield Text("# Post")
 
 
+@agent("talker", capabilities=("chat",))
+async def talker(turn: Turn):
+    """Can do nothing of this."""
+    yield Text("hello")
+
+
 @agent("asker")
 async def asker(turn: Turn):
     """Asks for whom, then writes."""
@@ -69,5 +75,11 @@ async def silent(turn: Turn):
     yield Text("")
 
 
-AGENTS = (writer, blog_post_writer, asker, broken, sleeper, full, hidden, silent)
+@agent("odd")
+async def odd(turn: Turn):
+    """Says what cannot be kept."""
+    yield Text("# Odd\0\n\none\0two")
+
+
+AGENTS = (writer, blog_post_writer, talker, asker, broken, sleeper, full, hidden, silent, odd)
 FILE = Path(__file__)

@@ -266,6 +266,17 @@ async def test_rerun_asks_once_more_for_what_a_version_was_made_of(desk: Desk) -
     assert "They come and go." in edited["content"]
 
 
+async def test_a_character_that_no_column_takes_is_refused_or_replaced(desk: Desk) -> None:
+    conversation = await desk.begin()
+    made = (await desk.ask(conversation, "plan", "create", agent="odd", message="Ti\0des")).result
+    assert (made["plan"]["title"], made["version"]["content"]) == ("Odd\ufffd", "# Odd\ufffd\n\none\ufffdtwo")
+    refused = await desk.ask(conversation, "plan", "edit", editedContent="one\0two")
+    assert refused.body["error"]["details"] == {"field": "editedContent"}
+    notes = await desk.ask(conversation, "plan", "edit", editedContent="x", editNotes="one\0two")
+    assert notes.result["version"]["metadata"]["editNotes"] == "one\0two"
+    assert (await desk.ask(conversation, "build", "create", agent="silent", message="x\0y")).result is None
+
+
 @pytest.mark.parametrize("action", OFFERED, ids=named)
 async def test_each_parameter_is_looked_at(staged: Staged, action: Action) -> None:
     """One that is required is missed, and one of the wrong type refused; the answer says which."""
@@ -289,13 +300,11 @@ async def test_each_action_needs_its_conversation_its_agent_and_its_capability(
     scene = await staged(action)
     assert (await scene.ask(conversation="nowhere")).refusal == (404, "CONVERSATION_NOT_FOUND")
     assert (await scene.ask(agent="nobody")).refusal == (404, "AGENT_NOT_FOUND")
-    if action.capability in ("create_plan", "read_plan") or action.mode == "build":
-        return
-    unable = await scene.ask(agent="blog_post_writer")
+    unable = await scene.ask(agent="talker")
     assert unable.refusal == (403, "CAPABILITY_NOT_FOUND")
     details = unable.body["error"]["details"]
-    assert (details["agentSlug"], details["requestedCapability"]) == ("blog_post_writer", action.capability)
-    assert unable.body["error"]["message"] == f"Agent blog_post_writer does not have capability: {action.capability}"
+    assert (details["agentSlug"], details["requestedCapability"]) == ("talker", action.capability)
+    assert unable.body["error"]["message"] == f"Agent talker does not have capability: {action.capability}"
 
 
 @pytest.mark.parametrize("action", [one for one in DOCUMENTS if one.errors], ids=named)

@@ -9,6 +9,7 @@ from parley.core.access import LOCAL
 from parley.core.artifacts import text_part
 from parley.core.conversations import Message
 from parley.engine.requests import Send
+from parley.ids import RunId
 from parley.testing.servers import Server
 from parley.testing.waiting import until
 from tests.faces.modes.desk import PREFIX, Desk, Headers
@@ -98,6 +99,22 @@ async def test_a_stream_goes_on_after_any_of_its_events(desk: Desk) -> None:
     for number, _ in events:
         rest = [event async for event in desk.events(made.task, number)]
         assert rest == [event for event in events if event[0] > number]
+
+
+async def test_a_task_whose_log_is_forgotten_still_shows_how_it_ended(server: Server, desk: Desk) -> None:
+    made = await desk.ask(await desk.begin(), "plan", "create", message="Write about tides")
+    view = await server.exchange.view(RunId(made.task))
+    await server.exchange.store.trim(view.run.id, view.run.version, view.snapshot())
+    kept = await desk.task(made.task)
+    assert kept.body == made.body
+    assert [event async for event in desk.events(made.task)] == [
+        (view.run.version, {"type": "task", "task": kept.body})
+    ]
+    stale = await desk.send("GET", f"/tasks/{made.task}/stream", headers={"Last-Event-ID": "1"})
+    assert stale.refusal == (410, "STALE_CURSOR")
+    assert stale.body["error"]["details"]["floor"] == view.run.version
+    beyond = await desk.send("GET", f"/tasks/{made.task}/stream", headers={"Last-Event-ID": "5000"})
+    assert beyond.refusal == (400, "INVALID_REQUEST")
 
 
 async def test_a_stream_is_live(server: Server, desk: Desk) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from parley.core.artifacts import text_part
-from parley.drivers.programs import Program, Running, running
 from parley.engine.ports import Delta, Llm, Sampling, Speech
 from parley.errors import CommandRefused, ModelError, ModelNotSetUp, OutsideRoots
 from parley.orgkernel.files import Roots, mark_of, marks
 from parley.orgkernel.happenings import Result, Work
 from parley.orgkernel.running import MAX_OUTPUT, MAX_TIMEOUT_S, Given, arguments, paths_in
+from parley.processes.programs import Program, Running, running
 from parley.telemetry import tell
 
 MAX_READ = 50_000

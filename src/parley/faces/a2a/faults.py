@@ -31,6 +31,7 @@ from parley.errors import (
     Unsupported,
     VersionNotSupported,
 )
+from parley.faces.rpc import InvalidRequest
 
 _A2A = "a2a-protocol.org"
 _OURS = "parley"
@@ -42,12 +43,6 @@ class Fault(Struct, frozen=True):
     status: str
     reason: str | None = None
     """A2A's own name for it; None when A2A has none, then our code is told in our domain."""
-
-
-class InvalidRequest(Invalid):
-    """Not a JSON-RPC request."""
-
-    code = "invalid_request"
 
 
 _PRECONDITION = "FAILED_PRECONDITION"

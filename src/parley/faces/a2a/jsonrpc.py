@@ -3,20 +3,19 @@
 from functools import partial
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Struct
 from starlette.types import Receive, Scope, Send
 
 from parley.errors import (
     ContentNotSupported,
     Invalid,
-    InvalidJson,
     ParleyError,
     PayloadTooLarge,
     UnknownMethod,
     VersionNotSupported,
 )
 from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, encode, read
-from parley.faces.a2a.faults import InvalidRequest, details_of, fault_of
+from parley.faces.a2a.faults import details_of, fault_of
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.serving import call_of, open_stream, perform, version_of, write_stream
 from parley.faces.a2a.streaming import Stream
@@ -24,24 +23,9 @@ from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v1 import V1
 from parley.faces.http import MAX_BODY, answer, check_text, is_json, read_body
 from parley.faces.patience import Patience
+from parley.faces.rpc import Id, InvalidRequest, Request, id_of, parse
 from parley.faces.sse import EVENTS
 
-Id = str | int | float | None
-
-
-class Request(Struct, frozen=True):
-    jsonrpc: str
-    method: str
-    id: Id | UnsetType = UNSET
-    params: Raw | UnsetType = UNSET
-
-
-class _OnlyId(Struct, frozen=True):
-    id: Id = None
-
-
-_request = msgspec.json.Decoder(Request)
-_only_id = msgspec.json.Decoder(_OnlyId)
 _EMPTY = b"{}"
 _STATUSES: dict[str, int] = {"agent_not_found": 404, "permission_denied": 403}
 """Where the HTTP status says more than 200."""
@@ -138,28 +122,12 @@ class JsonRpc:
 
 def _parse(body: bytes, asked: _Asked) -> Request:
     try:
-        request = _request.decode(body)
-    except msgspec.ValidationError as error:
-        asked.id = _id_of(body)
-        batch = body.lstrip().startswith(b"[")
-        reason = "A2A takes no batches; send one request at a time." if batch else f"Not a JSON-RPC request: {error}"
-        raise InvalidRequest(reason) from None
-    except msgspec.DecodeError as error:
-        raise InvalidJson(f"The request is not JSON: {error}") from None
-    except RecursionError:
-        raise InvalidRequest("Not a JSON-RPC request: nested too deep.") from None
+        request = parse(body)
+    except InvalidRequest:
+        asked.id = id_of(body)
+        raise
     asked.id = None if request.id is UNSET else request.id
-    if request.jsonrpc != "2.0":
-        raise InvalidRequest('`jsonrpc` must be "2.0".')
     return request
-
-
-def _id_of(body: bytes) -> Id:
-    """The id of something that is otherwise no request."""
-    try:
-        return _only_id.decode(body).id
-    except (msgspec.MsgspecError, RecursionError):
-        return None
 
 
 def _method(request: Request, version: str) -> tuple[Dialect, Operation]:

@@ -94,7 +94,7 @@ class Streaming:
         if self._latest[0] is events:
             return self._latest[1]
         data = b""
-        for event in events:
+        for event in await self._exchange.attachments.told(events):
             if event.type in ENDINGS:
                 step = _Step(data + await self._last(run, event.seq), last=True)
                 break

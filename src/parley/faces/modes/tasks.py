@@ -63,6 +63,8 @@ class Tasks:
 
     async def envelope(self, view: View) -> Envelope:
         run = view.run
+        if run.beside:
+            view = await self._exchange.view(run.id, told=True)
         result = await self._result(view) if run.state is State.COMPLETED or run.state in WAITING else UNSET
         error = fault_of(view) if run.ended and run.state is not State.COMPLETED else UNSET
         return envelope_of(run, result=result, error=error, metadata=_about(view))

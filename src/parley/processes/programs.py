@@ -27,16 +27,17 @@ class Program(Struct, frozen=True):
 
 
 class Running:
-    def __init__(self, process: asyncio.subprocess.Process, lifeline: int, given: bytes) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, lifeline: int, given: bytes | None) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self._process = process
         self._lifeline = lifeline
+        self._stdin = process.stdin
         self._stdout = process.stdout
         self._stderr = b""
         loop = asyncio.get_running_loop()
-        self._feeding = loop.create_task(_feed(process.stdin, given))
+        self._feeding = None if given is None else loop.create_task(_feed(process.stdin, given))
         self._listening = loop.create_task(self._listen(process.stderr))
 
     @property
@@ -47,6 +48,14 @@ class Running:
     async def read(self) -> bytes:
         """The next of what it said, as soon as there is something; empty at the end."""
         return await self._stdout.read(CHUNK)
+
+    def say(self, content: bytes, most: int) -> bool:
+        """More for its standard input, without waiting; False when `most` bytes are there that it does not read."""
+        transport = self._stdin.transport
+        if transport.is_closing() or transport.get_write_buffer_size() + len(content) > most:
+            return False
+        self._stdin.write(content)
+        return True
 
     async def ended(self) -> int:
         """Wait for its end; its exit code, 128 and more for a signal."""
@@ -61,8 +70,11 @@ class Running:
                 await self._ask_to_stop(grace_s)
         finally:
             os.close(self._lifeline)
-            self._feeding.cancel()
-            await asyncio.gather(self._feeding, self._drained(), self._listening, return_exceptions=True)
+            if self._feeding is not None:
+                self._feeding.cancel()
+                await asyncio.gather(self._feeding, return_exceptions=True)
+            self._stdin.close()
+            await asyncio.gather(self._drained(), self._listening, return_exceptions=True)
             await self._process.wait()
 
     async def _ask_to_stop(self, grace_s: float) -> None:
@@ -83,8 +95,9 @@ class Running:
 
 
 @asynccontextmanager
-async def running(program: Program, env: Mapping[str, str], given: bytes) -> AsyncGenerator[Running, None]:
-    """Run it, with something on its standard input. It has ended when the block has."""
+async def running(program: Program, env: Mapping[str, str], given: bytes | None) -> AsyncGenerator[Running, None]:
+    """Run it, with something on its standard input, or (None) with one that stays open. It has ended when the block
+    has."""
     lifeline, ours = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(

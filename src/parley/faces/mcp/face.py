@@ -1,0 +1,302 @@
+"""The endpoint `/mcp`. It keeps nothing between two requests that another replica would miss."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator
+
+import msgspec
+from msgspec import UNSET, Struct
+from starlette.types import Receive, Scope, Send
+
+from parley.core.access import demand
+from parley.engine.exchange import Exchange
+from parley.engine.roster import AGENTS
+from parley.errors import MediaTypeNotSupported, MethodNotAllowed, ParleyError, UnknownMethod
+from parley.faces import sse
+from parley.faces.http import MAX_BODY, Headers, answer, check_text, header, is_json, read_body
+from parley.faces.identity import demanded
+from parley.faces.mcp import envelope
+from parley.faces.mcp.calls import Call, Calls, Mark
+from parley.faces.mcp.contents import Block
+from parley.faces.mcp.faults import BROKEN, failure
+from parley.faces.mcp.following import Following, News
+from parley.faces.mcp.resources import TEMPLATES, Resources
+from parley.faces.mcp.results import refused, result_of
+from parley.faces.mcp.tools import Arguments, agent_of, tool_of, usable
+from parley.faces.mcp.words import (
+    HANDSHAKE,
+    MODERN,
+    PRIMED,
+    SERVER,
+    SESSION,
+    SUBSCRIPTION,
+    VERSION,
+    CallId,
+    CallParams,
+    CancelParams,
+    Hello,
+    ListenParams,
+    Params,
+    ReadParams,
+    read,
+)
+from parley.faces.patience import Patience
+from parley.faces.rpc import Id, InvalidRequest, Request, id_of, parse
+from parley.telemetry import span, tell
+
+INSTRUCTIONS = (
+    "Each tool is an agent: say what you want in `message`. When a result's state is input-required, call the same "
+    "tool again with its taskId as `task` and the answer as `message`. To go on with what was said before, give its "
+    "conversationId as `conversation`. Large files are resources: read them by their address."
+)
+_CAPABILITIES = {"tools": {"listChanged": True}, "resources": {}}
+_CHANGED = "notifications/tools/list_changed"
+_LISTS = frozenset(("server/discover", "tools/list", "resources/list", "resources/templates/list", "resources/read"))
+_FOR_NOBODY_ELSE = {"ttlMs": 0, "cacheScope": "private"}
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Asked(Struct):
+    """What is known of a request so far."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
+    modern: bool
+    id: Id = None
+
+    @property
+    def streams(self) -> bool:
+        return "text/event-stream" in (header(self.scope, b"accept") or "")
+
+    @property
+    def session(self) -> str | None:
+        return header(self.scope, SESSION)
+
+
+class Mcp:
+    def __init__(self, exchange: Exchange, version: str, max_body: int = MAX_BODY) -> None:
+        self._exchange = exchange
+        self._server = {"name": "parley", "title": "Parley", "version": version}
+        self._max_body = max_body
+        self._calls = Calls(exchange)
+        self._resources = Resources(exchange)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match scope["method"]:
+            case "POST":
+                await self.post(scope, receive, send)
+            case "GET":
+                await self.get(scope, receive, send)
+            case _:
+                # The end of a session, of which nothing was kept.
+                await answer(send, 204, b"")
+
+    async def post(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = _Asked(scope, receive, send, envelope.is_modern(scope))
+        try:
+            await self._posted(asked)
+        except ParleyError as error:
+            await answer(send, *failure(asked.id, error, modern=asked.modern))
+
+    async def get(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A stream that broke off, or the news that there are other tools; until 2025-11-25."""
+        asked = _Asked(scope, receive, send, envelope.is_modern(scope))
+        try:
+            principal = demanded(scope, "read")
+            if asked.modern or not asked.streams:
+                raise MethodNotAllowed("There is no stream for this client here.")
+            last = header(scope, b"last-event-id")
+            if last is None:
+                return await sse.write(receive, send, self._changes(b"", _note(_CHANGED)), _same)
+            mark = Mark.parse(last)
+            call = Call(principal, mark.id, asked.session, mark.token)
+            return await self._stream(asked, call, await self._calls.resume(call, mark))
+        except MethodNotAllowed as error:
+            return await answer(send, 405, failure(None, error, modern=True)[1], [(b"allow", b"POST")])
+        except ParleyError as error:
+            return await answer(send, *failure(None, error, modern=True))
+
+    async def _posted(self, asked: _Asked) -> None:
+        body = await read_body(asked.receive, self._max_body)
+        if not is_json(asked.scope):
+            raise MediaTypeNotSupported("A request is application/json.")
+        check_text(body)
+        try:
+            request = parse(body)
+        except InvalidRequest:
+            asked.id = id_of(body)
+            raise
+        if request.id is UNSET:
+            return await self._notified(asked, request)
+        if not isinstance(request.id, str | int):
+            raise InvalidRequest("The `id` of a request is a text or a whole number.")
+        asked.id = request.id
+        given = b"{}" if request.params is UNSET else request.params
+        params = read(Params, given)
+        if asked.modern:
+            envelope.check(asked.scope, request.method, params)
+        if request.method == "tools/call":
+            return await self._called(asked, request.id, read(CallParams, given), params)
+        if request.method == "subscriptions/listen" and asked.modern:
+            return await self._listen(asked, request.id, read(ListenParams, given))
+        result = await self._result(asked, request.method, given)
+        started: Headers = []
+        if request.method == "initialize":
+            started = [(SESSION, secrets.token_urlsafe(24).encode())]
+        return await answer(asked.send, 200, self._reply(asked, request.method, result), started)
+
+    async def _notified(self, asked: _Asked, request: Request) -> None:
+        """Since 2026-07-28 there is nothing to tell us. A cancel is believed only of who knows its session."""
+        principal = demanded(asked.scope)
+        if asked.modern:
+            envelope.check_version(header(asked.scope, VERSION) or "")
+        elif request.method == "notifications/cancelled" and request.params is not UNSET:
+            cancel = read(CancelParams, request.params)
+            await self._calls.cancel(Call(principal, cancel.request_id, asked.session), cancel.reason)
+        await answer(asked.send, 202, b"")
+
+    async def _result(self, asked: _Asked, method: str, given: bytes | msgspec.Raw) -> Block:
+        principal = demanded(asked.scope)
+        match method, asked.modern:
+            case "initialize", False:
+                offered = read(Hello, given).protocol_version
+                version = offered if offered in HANDSHAKE else HANDSHAKE[-1]
+                return {"protocolVersion": version, "serverInfo": self._server, **self._about()}
+            case "server/discover", True:
+                return {"supportedVersions": list(MODERN), **self._about()}
+            case "ping", False:
+                return {}
+            case "tools/list", _:
+                return {"tools": [tool_of(agent) for agent in usable(self._exchange, principal)]}
+            case "resources/list", _:
+                return {"resources": await self._resources.recent(principal)}
+            case "resources/templates/list", _:
+                return {"resourceTemplates": TEMPLATES}
+            case "resources/read", _:
+                return {"contents": await self._resources.read(principal, read(ReadParams, given).uri)}
+            case _:
+                raise UnknownMethod(f"There is no method {method[:80]!r}.")
+
+    async def _called(self, asked: _Asked, id_: CallId, wanted: CallParams, params: Params) -> None:
+        principal = demanded(asked.scope)
+        key = header(asked.scope, b"idempotency-key") or params.about.key
+        call = Call(principal, id_, None if asked.modern else asked.session, params.about.token, key)
+        agent = agent_of(self._exchange, principal, wanted.name)
+        try:
+            following = await self._calls.begin(call, agent, read(Arguments, wanted.arguments, "arguments"))
+        except BROKEN:
+            raise
+        except ParleyError as error:
+            return await answer(asked.send, 200, self._reply(asked, "tools/call", refused(error)))
+        if asked.streams:
+            return await self._stream(asked, call, following)
+        return await self._wait(asked, call, following)
+
+    async def _wait(self, asked: _Asked, call: Call, following: Following) -> None:
+        """For a client that takes one answer and no events."""
+        patience = Patience(asked.send)
+        try:
+            async for _ in following.steps():
+                pass
+            status, reply = 200, self._reply(asked, "tools/call", await self._outcome(following))
+        except ParleyError as error:
+            status, reply = failure(call.id, error, modern=asked.modern)
+        except BaseException:
+            patience.stop()
+            raise
+        finally:
+            following.close()
+            self._calls.left(call)
+        await patience.answer(status, reply)
+
+    async def _stream(self, asked: _Asked, call: Call, following: Following) -> None:
+        frames = self._frames(asked, call, following)
+        with span("runtime.stream") as streamed:
+            try:
+                asked.id = call.id
+                await sse.write(asked.receive, asked.send, frames, _same)
+            except ParleyError as error:
+                tell("stream.broken", code=error.code)
+                streamed.outcome = "error"
+                following.answered = True
+                await sse.end(asked.send, sse.message(failure(call.id, error, modern=asked.modern)[1]))
+            finally:
+                await frames.aclose()
+                following.close()
+                self._calls.left(call)
+        if not following.answered and asked.modern and call.key is None:
+            await self._calls.stop(call, following.view.run.id, "The client hung up.")
+
+    async def _frames(self, asked: _Asked, call: Call, following: Following) -> AsyncGenerator[sse.Chunk, None]:
+        if (header(asked.scope, VERSION) or "") == PRIMED:
+            yield sse.message(b"", _mark(call, following)), False
+        async for news in following.steps():
+            told = news if call.token is not None else ()
+            yield b"".join(self._told(asked, call, following, one) for one in told), False
+        reply = self._reply(asked, "tools/call", await self._outcome(following))
+        following.answered = True
+        yield sse.message(reply), True
+
+    def _told(self, asked: _Asked, call: Call, following: Following, news: News) -> bytes:
+        params: Block = {"progressToken": call.token, "progress": news.seq, "message": news.text}
+        id_ = "" if asked.modern else _mark(call, following, news.seq)
+        return sse.message(_note("notifications/progress", params), id_)
+
+    async def _outcome(self, following: Following) -> Block:
+        return await result_of(self._exchange, following.view, following.made)
+
+    async def _listen(self, asked: _Asked, id_: CallId, wanted: ListenParams) -> None:
+        principal = demanded(asked.scope)
+        demand(principal, "read")
+        if not asked.streams:
+            raise InvalidRequest("What happens is told by events: accept text/event-stream.")
+        about: Block = {"_meta": {SUBSCRIPTION: id_}}
+        agreed = {"toolsListChanged": True} if wanted.notifications.tools_list_changed else {}
+        heard = _note("notifications/subscriptions/acknowledged", {"notifications": agreed, **about})
+        steps = self._changes(heard, _note(_CHANGED, about) if agreed else b"")
+        await sse.write(asked.receive, asked.send, steps, _same)
+
+    async def _changes(self, first: bytes, changed: bytes) -> AsyncGenerator[sse.Chunk, None]:
+        with self._exchange.agents.changes.hung((AGENTS,)) as bell:
+            yield sse.message(first) if first else b"", False
+            while True:
+                try:
+                    async with asyncio.timeout(sse.KEEP_ALIVE_S):
+                        await bell.wait()
+                except TimeoutError:
+                    yield b"", False
+                    continue
+                bell.clear()
+                yield sse.message(changed) if changed else b"", False
+
+    def _reply(self, asked: _Asked, method: str, result: Block) -> bytes:
+        if asked.modern:
+            about = {SERVER: self._server} | _meta(result)
+            result = {**result, "resultType": "complete", "_meta": about}
+            if method in _LISTS:
+                result |= _FOR_NOBODY_ELSE
+        return _encode({"jsonrpc": "2.0", "id": asked.id, "result": result})
+
+    def _about(self) -> Block:
+        return {"capabilities": _CAPABILITIES, "instructions": INSTRUCTIONS}
+
+
+def _meta(result: Block) -> dict[str, object]:
+    said = result.get("_meta")
+    return msgspec.convert(said, dict[str, object]) if said is not None else {}
+
+
+def _mark(call: Call, following: Following, cursor: int | None = None) -> str:
+    at = following.cursor if cursor is None else cursor
+    return str(Mark(following.view.run.id, at, following.since, call.id, call.token))
+
+
+def _note(method: str, params: Block | None = None) -> bytes:
+    said: Block = {"jsonrpc": "2.0", "method": method}
+    return _encode(said | {"params": params} if params is not None else said)
+
+
+def _same(chunk: sse.Chunk) -> sse.Chunk:
+    return chunk

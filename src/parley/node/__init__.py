@@ -1,0 +1,1 @@
+"""What turns an agent into a node that others find and call (contract 004)."""

@@ -1,0 +1,1 @@
+"""Programs that run beside the server, and end with it."""

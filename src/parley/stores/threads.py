@@ -1,0 +1,46 @@
+"""One SQLite connection on a thread of its own, for what is asked now and then beside the log."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from parley.errors import StoreUnavailable
+from parley.stores.schema import migrate_sqlite
+from parley.stores.sqlite import connect
+
+T = TypeVar("T")
+
+
+class SqliteThread:
+    """Opened when first used. Needs no lock on the data directory: SQLite lets writers take turns."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._connection: sqlite3.Connection | None = None
+        self._closed = False
+
+    async def call(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(self._opened()))
+        except sqlite3.Error as error:
+            raise StoreUnavailable("The store did not take the record, or could not be read.") from error
+
+    async def close(self) -> None:
+        self._closed = True
+        await asyncio.to_thread(self._thread.shutdown)
+        if self._connection is not None:
+            self._connection.close()
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            connection = connect(self._path)
+            migrate_sqlite(connection)
+            self._connection = connection
+        return self._connection

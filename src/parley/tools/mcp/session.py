@@ -1,0 +1,252 @@
+"""One server: started when it is needed, kept, asked, and started again after its end."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from importlib.metadata import version
+from typing import cast
+
+from mcp import Client
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    Implementation,
+    Tool,
+    ToolListChangedNotification,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from parley.core.canonical import Fields, Json
+from parley.core.mcp import McpServer, Offer, Progressed
+from parley.telemetry import tell
+from parley.tools.mcp.connecting import Link, words
+from parley.tools.mcp.faults import Fault, Gone, Nonsense, NotStarted
+from parley.tools.mcp.results import Refused, output_of
+from parley.tools.mcp.secrets import without, without_in
+from parley.tools.mcp.words import OpenTransport, State
+
+MAX_TOOLS = 1_000
+PROBE_S = 2.0
+"""How long a server that was told to stop a call may take to show that it is still there."""
+CLOSE_S = 3.0
+LISTEN_AGAIN_S = 5.0
+
+
+class _Life:
+    """A session from its introduction to its end."""
+
+    def __init__(self, client: Client, link: Link) -> None:
+        self.client = client
+        self.link = link
+        self.tools: list[Offer] = []
+        self.stale = True
+        self.over = asyncio.Event()
+        self.listing = asyncio.Lock()
+
+    @property
+    def is_over(self) -> bool:
+        return self.over.is_set() or self.link.ended.is_set()
+
+
+class Session:
+    def __init__(self, server: McpServer, open_transport: OpenTransport) -> None:
+        self.server = server
+        self.state: State = "idle"
+        self.reason = ""
+        self.starts = 0
+        self._open_transport = open_transport
+        self._ready: asyncio.Future[_Life] | None = None
+        self._life: _Life | None = None
+        self._owners: set[asyncio.Task[None]] = set()
+        self._probes: set[asyncio.Task[None]] = set()
+        self._closing = asyncio.Event()
+
+    async def offers(self) -> list[Offer]:
+        """Its tools; asked for again only when it says that they have changed."""
+        life = await self._alive()
+        try:
+            return await self._listed(life)
+        except (MCPError, ValidationError, RuntimeError) as error:
+            raise self._fault(life, error) from None
+
+    async def call(self, tool: str, given: Fields, progress: Progressed | None = None) -> Json:
+        """What the tool says; Fault when it says nothing. To cancel it tells the server to stop."""
+        life = await self._alive()
+        try:
+            result = await self._asked(life, tool, given, progress)
+            return without_in(life.link.secrets, output_of(result, self.server.max_output_bytes))
+        except asyncio.CancelledError:
+            self._doubt(life)
+            raise
+        except Refused as refused:
+            raise Refused(without(life.link.secrets, refused.message)) from None
+        except (MCPError, ValidationError, RuntimeError) as error:
+            raise self._fault(life, error) from None
+
+    async def close(self) -> None:
+        self._closing.set()
+        for probe in self._probes:
+            probe.cancel()
+        if self._owners:
+            _, late = await asyncio.wait(self._owners, timeout=CLOSE_S)
+            for owner in late:
+                owner.cancel()
+            await asyncio.gather(*self._owners, return_exceptions=True)
+
+    async def _asked(self, life: _Life, tool: str, given: Fields, progress: Progressed | None) -> CallToolResult:
+        """Not by the library's own `call_tool`: it checks answers against a schema that their sender wrote, and a
+        pattern in it can take for ever to match."""
+        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=cast(dict[str, object], given)))
+        callback = cast("ProgressFnT | None", progress)
+        return await life.client.session.send_request(request, CallToolResult, progress_callback=callback)
+
+    async def _alive(self) -> _Life:
+        if self._closing.is_set():
+            raise NotStarted("The server is being shut down.")
+        if self._probes:
+            # Whether it is still of use shows in a moment; who asked it now might go down with it.
+            await asyncio.wait(self._probes)
+        if self._ready is None or (self._life is not None and self._life.is_over):
+            self._ready, self._life = asyncio.get_running_loop().create_future(), None
+            self._ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())
+            owner = asyncio.get_running_loop().create_task(self._live(self._ready))
+            self._owners.add(owner)
+            owner.add_done_callback(self._owners.discard)
+        return await asyncio.shield(self._ready)
+
+    async def _live(self, ready: "asyncio.Future[_Life]") -> None:
+        """Owns the connection: whatever the library needs to be entered and left by one task is so here."""
+        self.state, self.reason = "starting", ""
+        self.starts += 1
+        link = Link(self.server, self._open_transport)
+        life: _Life | None = None
+        try:
+            async with AsyncExitStack() as stack:
+                life = await self._introduced(stack, link)
+                ready.set_result(life)
+                await self._until_over(life)
+                life.over.set()
+            self._ended(life, life.link.fault or Gone("The session was ended."))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the library raises groups of anything
+            if life is None:
+                self._not_started(ready, link, words(error, link))
+            else:
+                self._ended(life, link.fault or words(error, link))
+        finally:
+            if life is not None:
+                life.over.set()
+            if not ready.done():
+                ready.set_exception(NotStarted("The server is being shut down."))
+
+    async def _introduced(self, stack: AsyncExitStack, link: Link) -> _Life:
+        ours = Implementation(name="parley", version=version("parley-a2a"))
+        client = Client(link.transport(), cache=None, client_info=ours, message_handler=self._heard)
+        async with asyncio.timeout(self.server.start_timeout_s):
+            await stack.enter_async_context(client)
+            life = self._life = _Life(client, link)
+            await self._listed(life)
+        self.state = "ready"
+        return life
+
+    async def _until_over(self, life: _Life) -> None:
+        loop = asyncio.get_running_loop()
+        ends = [loop.create_task(_set(one)) for one in (life.over, life.link.ended, self._closing)]
+        listening = loop.create_task(self._listen(life))
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (*ends, listening):
+                task.cancel()
+            await asyncio.gather(*ends, listening, return_exceptions=True)
+
+    async def _listed(self, life: _Life) -> list[Offer]:
+        async with life.listing:
+            if life.stale:
+                life.stale = False
+                try:
+                    life.tools = await self._fetched(life)
+                except BaseException:
+                    life.stale = True
+                    raise
+            return life.tools
+
+    async def _fetched(self, life: _Life) -> list[Offer]:
+        found: list[Offer] = []
+        cursor: str | None = None
+        while True:
+            page = await life.client.list_tools(cursor=cursor)
+            found += [_offer(self.server.name, tool) for tool in page.tools]
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= MAX_TOOLS:
+                return found[:MAX_TOOLS]
+
+    async def _heard(self, message: object) -> None:
+        if isinstance(message, ToolListChangedNotification) and self._life is not None:
+            self._life.stale = True
+
+    async def _listen(self, life: _Life) -> None:
+        """Newer servers tell of changes only to those who listen."""
+        if life.client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return
+        while True:
+            try:
+                async with life.client.listen(tools_list_changed=True) as changes:
+                    if not changes.honored.tools_list_changed:
+                        return
+                    async for _ in changes:
+                        life.stale = True
+            except (SubscriptionLost, MCPError, TimeoutError):
+                life.stale = True
+            await asyncio.sleep(LISTEN_AGAIN_S)
+
+    def _doubt(self, life: _Life) -> None:
+        """A call was broken off: is the server still there, or does it do nothing but that call?"""
+        if not life.over.is_set() and not self._closing.is_set():
+            probe = asyncio.get_running_loop().create_task(self._probe(life))
+            self._probes.add(probe)
+            probe.add_done_callback(self._probes.discard)
+
+    async def _probe(self, life: _Life) -> None:
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await life.client.list_tools()
+        except Exception:  # noqa: BLE001 - whatever it is, the server is of no use
+            tell("mcp.stuck", server=self.server.name)
+            life.over.set()
+
+    def _fault(self, life: _Life, error: Exception) -> Fault:
+        if isinstance(error, MCPError) and error.code != CONNECTION_CLOSED:
+            return Refused(without(life.link.secrets, error.message)[:2000])
+        if isinstance(error, MCPError):
+            return life.link.fault or Gone(without(life.link.secrets, error.message)[:2000])
+        return Nonsense("The server's answer is not as MCP wants it.")
+
+    def _ended(self, life: _Life, fault: Fault) -> None:
+        if self._life is not life:
+            return
+        self.state, self.reason = "ended", fault.message
+        if not self._closing.is_set():
+            tell("mcp.ended", server=self.server.name, reason=fault.message, said=life.link.said)
+
+    def _not_started(self, ready: "asyncio.Future[_Life]", link: Link, fault: Fault) -> None:
+        self.state, self.reason = "failed", without(link.secrets, fault.message)
+        tell("mcp.not_started", server=self.server.name, reason=self.reason, said=link.said)
+        self._ready = None
+        ready.set_exception(NotStarted(self.reason))
+
+
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+def _offer(server: str, tool: Tool) -> Offer:
+    """A tool counts as one that writes unless its server says otherwise."""
+    reads = tool.annotations is not None and tool.annotations.read_only_hint is True
+    return Offer(server, tool.name, tool.description or "", cast(Fields, tool.input_schema), writes=not reads)
