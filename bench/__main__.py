@@ -10,6 +10,7 @@ from bench import (
     frames,
     hops,
     nodes,
+    orchestrations,
     postgres,
     reads,
     runtime,
@@ -35,6 +36,7 @@ def chosen(names: list[str]) -> list[Case]:
         edge,
         runtime,
         nodes,
+        orchestrations,
         postgres,
     )
     cases = [case for group in groups for case in group.cases()]

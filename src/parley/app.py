@@ -17,6 +17,7 @@ from parley.assembly.packs import open_tools
 from parley.assembly.tools import open_toolcalls
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
+from parley.engine.conducting import Conductor
 from parley.engine.deliveries import Deliveries
 from parley.engine.elsewhere import Elsewhere
 from parley.engine.exchange import Exchange
@@ -108,6 +109,7 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
         keep_ms=_keep_ms(settings),
         shared=settings.store == "postgres",
     )
+    exchange.execution.conduct = Conductor(exchange).conducted
     for driver in drivers:
         exchange.add(driver)
     OUTSIDE.open_guarded = lambda: GuardedTransport(Guard(allowed(settings)))
@@ -244,6 +246,7 @@ async def open_faces(
                 table = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
                 with counting(exchange) as metrics:
                     routes = [
+                        *nodes,  # the most often asked first
                         *modes,
                         Mount(RUNTIME, Runtime(signed, table, settings.max_body_bytes)),
                         *_plain_routes(exchange, discovery),
@@ -251,7 +254,6 @@ async def open_faces(
                         *admin.routes(),
                         *mcp_routes(exchange, __version__, settings.max_body_bytes),
                         *edge,
-                        *nodes,
                     ]
                     faces = Addresses(
                         exchange, JsonRpc(operations, settings.max_body_bytes),

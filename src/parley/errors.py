@@ -53,6 +53,12 @@ class InvalidArtifact(Invalid):
     code = "invalid_artifact"
 
 
+class PlanInvalid(Invalid):
+    """The steps of an orchestration cannot be carried out as they are planned."""
+
+    code = "plan_invalid"
+
+
 class NotFound(ParleyError):
     code = "not_found"
 
@@ -87,6 +93,14 @@ class DocumentVersionNotFound(NotFound):
 
 class AgentNotFound(NotFound):
     code = "agent_not_found"
+
+
+class OrchestrationNotFound(NotFound):
+    code = "orchestration_not_found"
+
+
+class StepNotFound(NotFound):
+    code = "step_not_found"
 
 
 class Unauthenticated(ParleyError):
@@ -165,6 +179,12 @@ class ConversationBusy(Conflict):
     code = "conversation_busy"
 
 
+class InvalidState(Conflict):
+    """What is asked for cannot be done as things stand; `details['state']` says how."""
+
+    code = "invalid_state"
+
+
 class NameTaken(Conflict):
     """Names of live API keys are unique: they own what was done with them."""
 
@@ -221,6 +241,12 @@ class Unsupported(ParleyError):
     """Understood, but not possible here or now."""
 
     code = "unsupported"
+
+
+class CannotPlan(Unsupported):
+    """The agent has neither a workflow nor a model that could make a plan."""
+
+    code = "cannot_plan"
 
 
 class PushNotSupported(Unsupported):
@@ -280,6 +306,12 @@ class ManifestInvalid(Invalid):
     """A tool's manifest breaks its schema; `details['problems']` says where and how, each with its reason code."""
 
     code = "manifest_invalid"
+
+
+class PlanningFailed(ParleyError):
+    """An agent was asked for a plan, and there is none; `details['reason']` is the code of why."""
+
+    code = "planning_failed"
 
 
 class ToolRequestInvalid(Invalid):

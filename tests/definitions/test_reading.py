@@ -188,7 +188,10 @@ BROKEN = [
     (CALL + "visibility: secret\n", "2: visibility: expected public, internal or private, got 'secret'"),
     (CALL + "streaming: maybe\n", "2: streaming: expected bool, got str"),
     (CALL + "provider: {organization: x}\n", "2: provider.url: is missing"),
-    ("driver: lllm\n", "1: driver: expected function, llm, command, remote, edge, agentzero or org, got 'lllm'"),
+    (
+        "driver: lllm\n",
+        "1: driver: expected function, llm, command, remote, edge, agentzero, org or workflow, got 'lllm'",
+    ),
     ("name: x\n", "1: function.call: is missing"),
     ("function:\n  cal: x\n", "2: function.cal: there is no such field; did you mean call?"),
     ("function:\n  call: bots.py\n", "2: function.call: write path/to/file.py:name or package.module:name"),

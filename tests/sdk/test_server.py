@@ -20,7 +20,10 @@ from tests.sdk.running import TESTS, run_tests
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
-AGENTS = [Path(__file__).with_name(name) for name in ("agents.py", "chat.yaml")]
+AGENTS = [
+    Path(__file__).with_name(name)
+    for name in ("agents.py", "chat.yaml", "flow.yaml", "sleepy-flow.yaml", "broken-flow.yaml")
+]
 KEY = "a-key-for-the-tests-of-the-sdk"
 
 
@@ -71,7 +74,9 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Mor
     await started.stop()
 
 
-@pytest.mark.parametrize("name", ["documents", "conversations", "tools", "errors", "streams", "restarts"])
+@pytest.mark.parametrize(
+    "name", ["documents", "conversations", "tools", "orchestrations", "errors", "streams", "restarts"]
+)
 async def test_it_works_against_a_real_server(node: Node, server: Mortal, name: str) -> None:
     async with lever(server) as restart:
         told = {"PARLEY_URL": server.url, "PARLEY_KEY": KEY, "PARLEY_RESTART": restart}

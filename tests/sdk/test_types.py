@@ -13,7 +13,9 @@ METHODS = [
     "listDeliverableVersions", "editDeliverable", "rerunDeliverable", "setCurrentDeliverableVersion",
     "deleteDeliverableVersion", "mergeDeliverableVersions", "copyDeliverableVersion", "deleteDeliverable",
     "readConversation", "deleteConversation", "exportConversation", "executeTool",
-    "readToolResult", "listToolExecutions",
+    "readToolResult", "listToolExecutions", "createOrchestration", "readOrchestration", "listOrchestrations",
+    "pauseOrchestration", "resumeOrchestration", "cancelOrchestration", "retryOrchestrationStep",
+    "deleteOrchestration",
 ]  # fmt: skip
 """As the contract names them, in its order."""
 

@@ -38,6 +38,8 @@ const [reads, writes, works] = [row("reads"), row("writes"), row("works")];
 
 type Llm = Actions["plan.merge_versions"]["request"]["llmConfig"];
 type Rerun = Actions["build.rerun"]["request"]["rerunConfig"];
+type Orchestrating = Actions["orchestrate.create"]["request"]["config"];
+type Ended = Actions["orchestrate.list"]["request"]["status"];
 type Format = Actions["converse.export_conversation"]["request"]["format"];
 
 // What plans and deliverables are asked with alike.
@@ -63,6 +65,12 @@ const executed = (toolName: string, input: Record<string, unknown>, timeoutMs?: 
 };
 const execution = (executionId: string) => ({ executionId });
 const executions = (toolName?: string, limit?: number, offset?: number) => ({ toolName, limit, offset });
+const orchestrated = (message: string, config?: Orchestrating) => ({ message, config });
+const which = (orchestrationId?: string) => ({ orchestrationId });
+const runs = (status?: Ended, limit?: number, offset?: number) => ({ status, limit, offset });
+const canceled = (confirm?: boolean, orchestrationId?: string) => ({ confirm, orchestrationId });
+const retried = (stepId: string, orchestrationId?: string) => ({ stepId, orchestrationId });
+const dropped = (confirm: boolean, orchestrationId?: string) => ({ confirm, orchestrationId });
 
 export const actions = {
   /** Writes a plan, or refines the one there is; with `forceNew` without looking at it. */
@@ -118,4 +126,21 @@ export const actions = {
   readToolResult: reads("tool.read", execution),
   /** The calls of the conversation that have ended, the latest first. */
   listToolExecutions: reads("tool.list", executions),
+
+  /** Has the agent plan, and begins to carry the plan out; answers when there is one. */
+  createOrchestration: works("orchestrate.create", orchestrated),
+  /** How an orchestration stands; the current one of the conversation if none is named. */
+  readOrchestration: reads("orchestrate.read", which),
+  /** The orchestrations of the conversation, the newest first. */
+  listOrchestrations: reads("orchestrate.list", runs),
+  /** Lets no further step begin. */
+  pauseOrchestration: writes("orchestrate.pause", which),
+  /** Lets it go on. */
+  resumeOrchestration: writes("orchestrate.resume", which),
+  /** Ends it for good, with everything that it has under way. */
+  cancelOrchestration: writes("orchestrate.cancel", canceled),
+  /** Tries a failed step again, and goes on from there. */
+  retryOrchestrationStep: writes("orchestrate.retry_step", retried),
+  /** Deletes one that is not at work; `confirm` must be true. */
+  deleteOrchestration: writes("orchestrate.delete", dropped),
 };

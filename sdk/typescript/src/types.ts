@@ -246,6 +246,13 @@ export interface Envelope {
     | ToolExecuted
     | ExecutionRead
     | Executions
+    | OrchestrationRead
+    | Orchestrations
+    | OrchestrationPaused
+    | OrchestrationResumed
+    | OrchestrationCancelled
+    | RetryStarted
+    | OrchestrationDeleted
     | ConversationBegun
     | Answered
     | Waiting
@@ -343,6 +350,146 @@ export interface MessageShown {
 export interface NewConversation {
   agentSlug: string;
   id?: string | null;
+}
+
+export interface OrchestrateCancelRequest {
+  agentSlug: string;
+  metadata?: Record<string, unknown> | null;
+  orchestrationId?: string | null;
+  confirm?: boolean | null;
+  mode: "orchestrate";
+  action: "cancel";
+}
+
+export interface OrchestrateCreateRequest {
+  agentSlug: string;
+  metadata?: Record<string, unknown> | null;
+  message: string;
+  config?: OrchestrationConfig | null;
+  mode: "orchestrate";
+  action: "create";
+}
+
+export interface OrchestrateDeleteRequest {
+  agentSlug: string;
+  metadata?: Record<string, unknown> | null;
+  orchestrationId?: string | null;
+  /** Must be true. */
+  confirm: true;
+  mode: "orchestrate";
+  action: "delete";
+}
+
+export interface OrchestrateListRequest {
+  agentSlug: string;
+  metadata?: Record<string, unknown> | null;
+  status?: "completed" | "failed" | "running" | null;
+  limit?: number | null;
+  offset?: number | null;
+  mode: "orchestrate";
+  action: "list";
+}
+
+export interface OrchestratePauseRequest {
+  agentSlug: string;
+  metadata?: Record<string, unknown> | null;
+  orchestrationId?: string | null;
+  mode: "orchestrate";
+  action: "pause";
+}
+
+export interface OrchestrateReadRequest {
+  agentSlug: string;
+  metadata?: Record<string, unknown> | null;
+  orchestrationId?: string | null;
+  mode: "orchestrate";
+  action: "read";
+}
+
+export interface OrchestrateResumeRequest {
+  agentSlug: string;
+  metadata?: Record<string, unknown> | null;
+  orchestrationId?: string | null;
+  mode: "orchestrate";
+  action: "resume";
+}
+
+export interface OrchestrateRetryStepRequest {
+  agentSlug: string;
+  metadata?: Record<string, unknown> | null;
+  orchestrationId?: string | null;
+  stepId: string;
+  mode: "orchestrate";
+  action: "retry_step";
+}
+
+export interface OrchestrationCancelled {
+  orchestrationId: string;
+  status: "cancelled";
+  cancelledAt: string;
+  completedSteps: number;
+  cancelledSteps: number;
+}
+
+export interface OrchestrationConfig {
+  maxParallelSteps?: number | null;
+  stepTimeoutMs?: number | null;
+  autoRetry?: boolean | null;
+  maxRetries?: number | null;
+}
+
+export interface OrchestrationDeleted {
+  success: boolean;
+  deletedOrchestrationId: string;
+}
+
+export interface OrchestrationPaused {
+  orchestrationId: string;
+  status: "paused";
+  pausedAt: string;
+  currentStep: number;
+}
+
+export interface OrchestrationRead {
+  orchestration: OrchestrationShown;
+}
+
+export interface OrchestrationResumed {
+  orchestrationId: string;
+  status: "running";
+  resumedAt: string;
+  currentStep: number;
+}
+
+export interface OrchestrationShown {
+  id: string;
+  conversationId: string;
+  status: "cancelled" | "completed" | "failed" | "paused" | "planning" | "running";
+  plan: StepsShown;
+  currentStep: number;
+  totalSteps: number;
+  startedAt: string;
+  completedSteps?: number | null;
+  failedSteps?: number | null;
+  results?: Record<string, unknown> | null;
+  estimatedCompletionAt?: string | null;
+  completedAt?: string | null;
+  error?: unknown;
+}
+
+export interface OrchestrationSummary {
+  id: string;
+  status: "cancelled" | "completed" | "failed" | "paused" | "planning" | "running";
+  totalSteps: number;
+  completedSteps: number;
+  startedAt: string;
+  completedAt?: string | null;
+}
+
+export interface Orchestrations {
+  orchestrations: OrchestrationSummary[];
+  total: number;
+  hasMore: boolean;
 }
 
 export interface Plan {
@@ -484,12 +631,37 @@ export interface RerunConfig {
   maxTokens?: number | null;
 }
 
+export interface RetryStarted {
+  orchestrationId: string;
+  step: StepRetried;
+}
+
 /** The task's status, and what the agent says it is doing. */
 export interface StatusEvent {
   type: "status";
   taskId: string;
   status: "completed" | "failed" | "pending" | "running";
   message?: string;
+}
+
+export interface StepRetried {
+  stepId: string;
+  status: "completed" | "failed" | "running";
+  retryCount: number;
+  result?: unknown;
+}
+
+export interface StepShown {
+  stepId: string;
+  agentSlug: string;
+  mode: string;
+  action: string;
+  dependsOn: string[];
+  status: "cancelled" | "completed" | "failed" | "pending" | "running";
+}
+
+export interface StepsShown {
+  steps: StepShown[];
 }
 
 /** One event of a stream: `id` is its number in the task's log, `data` is JSON: a TaskStreamEvent. */
@@ -529,7 +701,15 @@ export type TaskRequest =
   | ConverseExportConversationRequest
   | ToolExecuteRequest
   | ToolReadRequest
-  | ToolListRequest;
+  | ToolListRequest
+  | OrchestrateCreateRequest
+  | OrchestrateReadRequest
+  | OrchestrateListRequest
+  | OrchestratePauseRequest
+  | OrchestrateResumeRequest
+  | OrchestrateCancelRequest
+  | OrchestrateRetryStepRequest
+  | OrchestrateDeleteRequest;
 
 export type TaskStreamEvent = StatusEvent | TextEvent | QuestionEvent | TaskEvent;
 
@@ -630,4 +810,12 @@ export interface Actions {
   "tool.execute": { request: ToolExecuteRequest; result: ToolExecuted | null };
   "tool.read": { request: ToolReadRequest; result: ExecutionRead };
   "tool.list": { request: ToolListRequest; result: Executions };
+  "orchestrate.create": { request: OrchestrateCreateRequest; result: OrchestrationRead | null };
+  "orchestrate.read": { request: OrchestrateReadRequest; result: OrchestrationRead };
+  "orchestrate.list": { request: OrchestrateListRequest; result: Orchestrations };
+  "orchestrate.pause": { request: OrchestratePauseRequest; result: OrchestrationPaused };
+  "orchestrate.resume": { request: OrchestrateResumeRequest; result: OrchestrationResumed };
+  "orchestrate.cancel": { request: OrchestrateCancelRequest; result: OrchestrationCancelled };
+  "orchestrate.retry_step": { request: OrchestrateRetryStepRequest; result: RetryStarted };
+  "orchestrate.delete": { request: OrchestrateDeleteRequest; result: OrchestrationDeleted };
 }

@@ -17,6 +17,7 @@ from parley.faces.modes.documents import DocumentCalls
 from parley.faces.modes.executing import ExecutionCalls
 from parley.faces.modes.face import Modes
 from parley.faces.modes.openapi import document
+from parley.faces.modes.orchestrating import OrchestrationCalls
 from parley.faces.modes.rows import Offer, Row
 from parley.faces.modes.stream import Streaming
 from parley.faces.modes.tasks import Tasks
@@ -37,6 +38,7 @@ async def open_modes(
         tools = exchange.execution.toolcalls
         offers = {
             **DocumentCalls(documents).offers(), **ConversationCalls(conversations, exports).offers(),
+            **OrchestrationCalls(exchange, documents, conversations).offers(),
             **(ExecutionCalls(tools, conversations).offers() if isinstance(tools, ToolCalls) else {}), **(more or {}),
         }  # fmt: skip
         ledger = Ledger(exchange.store.library)

@@ -6,9 +6,11 @@ from importlib import import_module
 from pathlib import Path
 
 from parley.definitions.servers import common_servers
+from parley.engine.documents import Documents
 from parley.engine.exchange import Exchange
 from parley.engine.membership import TIDY_S, Loop
 from parley.engine.ports import Records
+from parley.engine.tablesteps import TableSteps
 from parley.engine.toolcalls import ToolCalls
 from parley.errors import ConfigurationError
 from parley.security.netguard import Guard, GuardedTransport
@@ -34,6 +36,7 @@ async def open_toolcalls(
 
     loop = Loop("toolcalls", TIDY_S, tidy)
     exchange.execution.toolcalls = toolcalls
+    exchange.steps = TableSteps(exchange, toolcalls, Documents(exchange))
     loop.start()
     try:
         yield toolcalls

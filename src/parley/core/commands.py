@@ -22,17 +22,21 @@ from parley.core.events import (
     Noted,
     Origin,
     Payload,
+    Planned,
     Progress,
     Rejected,
     Replied,
     Rescued,
     Started,
+    Steered,
+    Stepped,
     Submitted,
     ToolCalled,
     ToolReturned,
     TurnEnded,
 )
 from parley.core.forks import copied
+from parley.core.plans import Rules
 from parley.core.runs import WAITING, Run, State
 from parley.errors import (
     Invalid,
@@ -71,8 +75,13 @@ class Start(Struct, frozen=True):
     reject: Rejected | None = None
     open: bool = False
     trace: Trace | None = None
+    rules: Rules | None = None
     assignment: Assignment | None = None
     done: Completed | None = None
+
+    @property
+    def orchestrates(self) -> bool:
+        return self.rules is not None
 
 
 class Fork(Struct, frozen=True):
@@ -88,6 +97,14 @@ class Fork(Struct, frozen=True):
     begin: Begin | None = None
     reject: Rejected | None = None
     trace: Trace | None = None
+    continues: RunId | None = None
+    """The orchestration that goes on in the new run, steered so."""
+    steered: Steered | None = None
+
+    @property
+    def orchestrates(self) -> bool:
+        first = self.entries[0] if self.entries else None
+        return isinstance(first, Submitted) and first.rules is not None
 
 
 class Give(Struct, frozen=True):
@@ -99,20 +116,33 @@ class Give(Struct, frozen=True):
 
 
 Report = (
-    Progress | ArtifactAdded | Noted | InputRequired | AuthRequired | Completed | Replied | Failed | Canceled | Rejected
+    Progress
+    | ArtifactAdded
+    | Noted
+    | Planned
+    | Stepped
+    | InputRequired
+    | AuthRequired
+    | Completed
+    | Replied
+    | Failed
+    | Canceled
+    | Rejected
 )
 
 
-_SAYINGS = (Progress, ArtifactAdded, Noted)
+_SAYINGS = (Progress, ArtifactAdded, Noted, Planned, Stepped)
 _QUESTIONS = (InputRequired, AuthRequired)
 _GOOD_ENDS = (Completed, Replied, *_QUESTIONS)
 
 
 class Emit(Struct, frozen=True):
-    """What the executor of `epoch` has to say."""
+    """What the executor of `epoch` has to say. An end that was decided when the log had come `upto` an event does not
+    hold where somebody has steered the run since: the turn is taken up again."""
 
     epoch: int
     report: Report
+    upto: int | None = None
 
 
 class Adopt(Struct, frozen=True):
@@ -121,6 +151,12 @@ class Adopt(Struct, frozen=True):
     epoch: int
     child: RunId
     agent: str
+
+
+class Steer(Struct, frozen=True):
+    """Somebody wants an orchestration to go on otherwise. Whether that can be is decided by its steps."""
+
+    steered: Steered
 
 
 class CallTool(Struct, frozen=True):
@@ -165,7 +201,7 @@ class Recover(Struct, frozen=True):
     given_up: Failed | None = None
 
 
-Command = Start | Fork | Give | Begin | Emit | Adopt | CallTool | ReturnTool | Cancel | Close | Fail | Recover
+Command = Start | Fork | Give | Begin | Emit | Adopt | Steer | CallTool | ReturnTool | Cancel | Close | Fail | Recover
 
 
 def decide(run: Run | None, command: Command) -> list[Payload]:
@@ -187,6 +223,9 @@ def decide(run: Run | None, command: Command) -> list[Payload]:
             return _emit(run, command)
         case Adopt():
             return _adopt(run, command)
+        case Steer():
+            _check_open(run)
+            return [command.steered]
         case CallTool():
             return _call_tool(run, command)
         case ReturnTool():
@@ -206,7 +245,7 @@ def decide(run: Run | None, command: Command) -> list[Payload]:
 def _start(command: Start) -> list[Payload]:
     submitted = Submitted(
         command.agent, command.conversation, command.principal, command.parent, open=command.open,
-        assignment=command.assignment,
+        assignment=command.assignment, rules=command.rules,
     )  # fmt: skip
     events: list[Payload] = [submitted]
     if command.done is not None:
@@ -227,9 +266,11 @@ def _fork(command: Fork) -> list[Payload]:
     if command.message is None and not run.inputs:
         raise Invalid("There is no input yet at this event: give one, or fork at a later event.", field="at")
     if command.message is None:
-        copy.append(Forked(command.by, again=True, trace=command.trace))
+        copy.append(Forked(command.by, again=True, trace=command.trace, orchestration=command.continues))
     else:
         copy += Forked(command.by), InputReceived(command.message, command.trace)
+    if command.steered is not None:
+        copy.append(command.steered)
     if command.reject is not None:
         copy.append(command.reject)
     elif command.begin is not None:
@@ -275,6 +316,8 @@ def _emit(run: Run, command: Emit) -> list[Payload]:
     if run.cancel_requested:
         # Whatever ends the turn once a cancel is on record, the run was canceled: one end, known to all.
         return [Canceled(report.reason if isinstance(report, Canceled) else None)]
+    if command.upto is not None and run.steered > command.upto:
+        return [Rescued(run.epoch + 1, run.rescues, "resume")]
     if run.inputs > run.read and isinstance(report, _GOOD_ENDS):
         # An acknowledged input is never lost: the run goes on with it.
         return [TurnEnded(report.parts)]

@@ -24,6 +24,7 @@ from parley.core.events import (
     Replied,
     Rescued,
     Started,
+    Steered,
     TurnEnded,
 )
 
@@ -100,6 +101,8 @@ class Talk:
             case ArtifactAdded() if turn is not None:
                 turn.add(payload, event.seq)
             case Rescued():
+                self._take_back()
+            case Steered(how="resume") if turn is None:
                 self._take_back()
             case Forked(again=True) if turn is not None or not self._unread:
                 self._take_back()

@@ -14,6 +14,7 @@ from parley.core.agents import Rescue
 from parley.core.artifacts import Parts
 from parley.core.conversations import Message
 from parley.core.documents import Assignment
+from parley.core.plans import Rules, Steps
 from parley.errors import BrokenChain
 from parley.ids import ConversationId, RunId
 from parley.telemetry.trace import Trace
@@ -22,6 +23,7 @@ RESPONSE = "response"
 """The name of the artifact that the text of a turn grows."""
 
 ToolStatus = Literal["succeeded", "failed", "timed_out", "canceled", "blocked"]
+StepStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
 
 
 class _Event(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="type"):
@@ -39,7 +41,8 @@ class Origin(Struct, frozen=True):
 class Submitted(_Event, tag="submitted", frozen=True):
     """The first event: what the run is, and whose; and where its first entries come from, if it is a fork.
 
-    An `open` run waits for input from the start, and again after each turn, until somebody closes it.
+    An `open` run waits for input from the start, and again after each turn, until somebody closes it. One with `rules`
+    is an orchestration, and carries out its steps by them.
     """
 
     agent: str
@@ -50,6 +53,7 @@ class Submitted(_Event, tag="submitted", frozen=True):
     open: bool = False
     assignment: Assignment | None = None
     """What it was made for, where a contract says more than that an agent is asked."""
+    rules: Rules | None = None
 
 
 class InputReceived(_Event, tag="input", frozen=True):
@@ -118,6 +122,40 @@ class ToolReturned(_Event, tag="tool_result", frozen=True):
     reason: str = ""
 
 
+class Planned(_Event, tag="planned", frozen=True):
+    """What the orchestration is going to do about the input it has."""
+
+    steps: Steps
+    turn: int
+
+
+class Stepped(_Event, tag="step", frozen=True):
+    """A step has come to this: it runs, as the run `run`; it has ended; or it waits until `due` to be tried again.
+
+    `number` of `total` is its place in the plan, for readers who have not seen that.
+    """
+
+    step: str
+    status: StepStatus
+    number: int
+    total: int
+    attempt: int
+    name: str = ""
+    run: RunId | None = None
+    output: Parts = ()
+    code: str = ""
+    reason: str = ""
+    due: int = 0
+
+
+class Steered(_Event, tag="steered", frozen=True):
+    """Somebody wants the orchestration to start no further step, to go on, or to try a step again."""
+
+    how: Literal["pause", "resume", "retry"]
+    by: str
+    step: str = ""
+
+
 class TurnEnded(_Event, tag="turn_ended", frozen=True):
     """The turn was done, but input had come in meanwhile: the run is ready again."""
 
@@ -163,6 +201,8 @@ class Forked(_Event, tag="forked", frozen=True):
     by: str
     again: bool = False
     trace: Trace | None = None
+    orchestration: RunId | None = None
+    """The orchestration that goes on here, instead of another one that begins like it."""
 
 
 class Completed(_Event, tag="completed", frozen=True):
@@ -203,6 +243,9 @@ Payload = (
     | ChildStarted
     | ToolCalled
     | ToolReturned
+    | Planned
+    | Stepped
+    | Steered
     | TurnEnded
     | InputRequired
     | AuthRequired
@@ -215,8 +258,8 @@ Payload = (
 )
 EventType = Literal[
     "submitted", "input", "started", "progress", "artifact", "noted", "child", "tool_call", "tool_result",
-    "turn_ended", "input_required", "auth_required", "cancel_requested", "closing", "rescued", "omitted", "forked",
-    "completed", "replied", "failed", "canceled", "rejected",
+    "planned", "step", "steered", "turn_ended", "input_required", "auth_required", "cancel_requested", "closing",
+    "rescued", "omitted", "forked", "completed", "replied", "failed", "canceled", "rejected",
 ]  # fmt: skip
 EVENT_TYPES: tuple[str, ...] = get_args(EventType)
 ENDINGS = frozenset({"completed", "replied", "failed", "canceled", "rejected"})

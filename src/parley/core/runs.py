@@ -26,11 +26,14 @@ from parley.core.events import (
     Omitted,
     Origin,
     Payload,
+    Planned,
     Progress,
     Rejected,
     Replied,
     Rescued,
     Started,
+    Steered,
+    Stepped,
     Submitted,
     ToolCalled,
     ToolReturned,
@@ -106,6 +109,10 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """What its agent noted for later turns."""
     trace: Trace | None = None
     """The newest that came with an input."""
+    orchestration: RunId | None = None
+    """The orchestration that it carries out, if it does."""
+    steered: int = 0
+    """The number of the event with which somebody last steered it."""
     said: int = 0
     """Messages of its users and its agent, as `core.transcripts` tells them: only what was copied is not counted."""
     notices: int = 0
@@ -144,6 +151,10 @@ class Run(Struct, frozen=True, omit_defaults=True):
         return self.owner.startswith(ELSEWHERE)
 
 
+_STEPS = (Planned, Stepped, Steered)
+"""Said to whoever reads the status, as progress is."""
+
+
 def erased(run: Run) -> Run:
     """What is left of a run when its owner wants it forgotten."""
     return Run(
@@ -159,7 +170,7 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
             run_id, event.agent, event.conversation, event.principal, event.parent,
             state=State.INPUT_REQUIRED if event.open else State.SUBMITTED, open=event.open,
             version=seq, created_at=at, updated_at=at, status_at=at, origin=event.origin,
-            assignment=event.assignment,
+            assignment=event.assignment, orchestration=None if event.rules is None else run_id,
         )  # fmt: skip
     if run is None:
         raise RunNotFound("A log begins with `submitted`.")
@@ -171,7 +182,8 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
     if isinstance(event, Progress):
         return replace(run, version=seq, updated_at=at, status_at=at if event.parts else run.status_at)
     changes = _changes(run, at, event)
-    status_at = at if changes.get("state", run.state) is not run.state else run.status_at
+    moved = isinstance(event, _STEPS) or changes.get("state", run.state) is not run.state
+    status_at = at if moved else run.status_at
     told = _told(run, at, event)
     return replace(run, version=seq, updated_at=at, status_at=status_at, **changes, **told)
 
@@ -203,6 +215,14 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             }  # fmt: skip
         case Progress() | ArtifactAdded() | ToolCalled() | ToolReturned() | Omitted():
             return {}
+        case Planned():
+            return {"rescues": 0}
+        case Stepped(run=child):
+            # It gets on, so that the next crash is not one more of the same.
+            begun = child is not None and child not in run.children
+            return {"rescues": 0, "children": (*run.children, child)} if begun else {"rescues": 0}
+        case Steered():
+            return _steered(run, event)
         case Forked():
             return _forked(run, event)
         case Noted():
@@ -242,11 +262,20 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             assert_never(event)
 
 
+def _steered(run: Run, event: Steered) -> dict[str, Any]:
+    """Who waits for leave to go on takes the broken-off turn up again."""
+    changes: dict[str, Any] = {"steered": run.version + 1}
+    if event.how == "resume" and run.state in WAITING:
+        return {**changes, "state": State.SUBMITTED, "read": run.read_before, "resuming": True}
+    return changes
+
+
 def _forked(run: Run, event: Forked) -> dict[str, Any]:
-    """The run is its own from here: nobody works on it, its time and its rescues count from zero, and it belongs to
-    the trace in which it was made."""
+    """The run is its own from here: nobody works on it, it has no children, its time and its rescues count from zero,
+    and it belongs to the trace in which it was made."""
     changes: dict[str, Any] = {
         "state": State.SUBMITTED, "owner": "", "spent_ms": 0, "rescues": 0, "trace": event.trace,
+        "orchestration": event.orchestration or run.orchestration, "children": (),
     }  # fmt: skip
     if event.again and (run.state is State.WORKING or run.inputs == run.read):
         return {**changes, "read": run.read_before, "resuming": True}

@@ -93,7 +93,14 @@ class Reply(Struct, frozen=True):
     metadata: Mapping[str, object] | None = None
 
 
-Output = Text | Status | ArtifactChunk | Note | NeedInput | NeedAuth | Done | Reply | Failed | Rejected
+class Conclusion(Struct, frozen=True):
+    """How an orchestration's turn ends, as decided when its log had come up to an event."""
+
+    ending: Done | NeedInput | Failed
+    upto: int
+
+
+Output = Text | Status | ArtifactChunk | Note | NeedInput | NeedAuth | Done | Reply | Failed | Rejected | Conclusion
 _OUTPUTS = get_args(Output)
 Final = (InputRequired, AuthRequired, Completed, Replied, Failed, Rejected)
 
@@ -155,6 +162,8 @@ class Scribe:
                 return Replied(parts_of(content), _metadata(about))
             case Failed() | Rejected():
                 return output
+            case Conclusion(ending):
+                return self.report(ending)
 
     def _artifact(self, chunk: ArtifactChunk) -> ArtifactAdded:
         if not chunk.id:

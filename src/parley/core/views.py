@@ -19,11 +19,16 @@ from parley.core.events import (
     InputReceived,
     InputRequired,
     Payload,
+    Planned,
     Progress,
     Rejected,
     Replied,
+    Steered,
+    Stepped,
     TurnEnded,
 )
+from parley.core.orchestrations import Orchestration
+from parley.core.orchestrations import evolve as evolve_steps
 from parley.core.runs import Run, State, evolve
 from parley.errors import RunNotFound
 
@@ -63,6 +68,8 @@ class View:
         self._artifacts: dict[str, _Building] = {}
         self._status = Status(State.SUBMITTED, 0)
         self.reply: Said | None = None
+        self.orchestration: Orchestration | None = None
+        """What it carries out, if it is an orchestration."""
         self.has_blobs = False
         """Whether some part refers to bytes that are kept beside the log."""
 
@@ -77,6 +84,12 @@ class View:
         return self._status
 
     @property
+    def code(self) -> str:
+        """Why it failed or was rejected, as a program reads it; empty for any other."""
+        said = self._status.said
+        return _code(said.metadata).code if said and said.metadata is not UNSET else ""
+
+    @property
     def history(self) -> list[Said]:
         """Everything said before the current status message, oldest first."""
         return self._history
@@ -89,13 +102,16 @@ class View:
         """All that can be seen now, to be kept when the events are forgotten; and what was said, message by message:
         a history does not tell an answer from a sign of life."""
         return _encode_snapshot(
-            _Snapshot(self.run, self._status, self._history, self.artifacts, self.reply, tuple(talk))
+            _Snapshot(
+                self.run, self._status, self._history, self.artifacts, self.reply, tuple(talk), self.orchestration
+            )
         )
 
     @staticmethod
     def restored(snapshot: bytes) -> "View":
         kept, view = _decode_snapshot(snapshot), View()
         view._run, view._status, view._history, view.reply = kept.run, kept.status, kept.history, kept.reply
+        view.orchestration = kept.orchestration
         for artifact in kept.artifacts:
             first = ArtifactAdded(
                 artifact.id, artifact.parts, artifact.name, artifact.description, last=artifact.complete,
@@ -117,6 +133,8 @@ class View:
             return
         before = self._run
         self._run = evolve(before, event.run, event.seq, event.at, payload)
+        if self._run.orchestration is not None:
+            self.orchestration = evolve_steps(self.orchestration, event)
         match payload:
             case InputReceived(message):
                 self._hear(message)
@@ -159,13 +177,14 @@ class View:
             building.metadata = combined(building.metadata, event.metadata)
 
 
-class _Snapshot(Struct, frozen=True):
+class _Snapshot(Struct, frozen=True, omit_defaults=True):
     run: Run
     status: Status
     history: list[Said]
     artifacts: list[Artifact]
     reply: Said | None
     talk: tuple[transcripts.Said, ...] = ()
+    orchestration: Orchestration | None = None
 
 
 def talk_in(snapshot: bytes) -> tuple[transcripts.Said, ...]:
@@ -195,6 +214,13 @@ def _finished(building: _Building) -> Artifact:
     )
 
 
+class _Coded(Struct):
+    code: str = ""
+
+
+_code = msgspec.json.Decoder(_Coded).decode
+
+
 def spoken(event: Event, payload: Payload) -> Said | None:
     """What the agent says with an event. Its id follows from its place, so that every reader sees the same."""
     parts = _words(payload)
@@ -209,6 +235,9 @@ def _about(payload: Payload) -> Raw | UnsetType:
             return Raw(msgspec.json.encode({"code": code}))
         case Replied():
             return payload.metadata
+        case Stepped(step, status):
+            about = {"step": step, "status": status, "attempt": payload.attempt, "task": payload.run}
+            return Raw(msgspec.json.encode(about))
         case _:
             return UNSET
 
@@ -219,7 +248,26 @@ def _words(payload: Payload) -> Parts:
             return (text_part(reason),)
         case Canceled(reason):
             return (text_part(reason),) if reason else ()
+        case Planned() | Stepped() | Steered():
+            return (text_part(told(payload)),)
         case Progress() | InputRequired() | AuthRequired() | Completed() | Replied() | TurnEnded():
             return payload.parts
         case _:
             return ()
+
+
+def told(payload: Planned | Stepped | Steered) -> str:
+    """What happens in an orchestration, in a sentence."""
+    match payload:
+        case Planned(steps):
+            return f"Planned {len(steps)} steps: {', '.join(step.title for step in steps)}."
+        case Stepped(step, status, number, total):
+            happened = "failed, to be tried again" if status == "pending" else status
+            why = f" ({payload.reason})" if payload.reason else ""
+            return f"Step {number}/{total} {payload.name or step}: {happened}{why}"
+        case Steered("pause"):
+            return "Paused: no further step begins."
+        case Steered("resume"):
+            return "Going on."
+        case Steered():
+            return f"Step {payload.step} is tried again."

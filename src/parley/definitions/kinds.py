@@ -14,6 +14,7 @@ from parley.definitions.commands import CommandOptions, build_command, start_com
 from parley.definitions.kind import Kind, Kinds, Site
 from parley.definitions.llms import LlmOptions, build_llm, start_llm
 from parley.definitions.organisations import OrgOptions, build_organisation, start_organisation
+from parley.definitions.workflows import WorkflowOptions, build_workflow
 from parley.drivers.agentzero import AgentZeroOptions
 from parley.drivers.edge import EdgeDriver, EdgeOptions
 from parley.drivers.function import Function, FunctionDriver
@@ -80,4 +81,5 @@ KINDS: Kinds = {
     "edge": Kind(EdgeOptions, _build_edge),
     "agentzero": Kind(AgentZeroOptions, build_agentzero, start_agentzero),
     "org": Kind(OrgOptions, build_organisation, start_organisation),
+    "workflow": Kind(WorkflowOptions, build_workflow),
 }

@@ -24,12 +24,12 @@ class Attachments:
 
     async def stored(self, report: Report) -> Report:
         if isinstance(report, SPOKEN) and self._has_large(report.parts):
-            return replace(report, parts=await self._put(report.parts))
+            return replace(report, parts=await self.kept(report.parts))
         return report
 
     async def stored_message(self, message: Message) -> Message:
         if self._has_large(message.parts):
-            return replace(message, parts=await self._put(message.parts))
+            return replace(message, parts=await self.kept(message.parts))
         return message
 
     async def loaded(self, parts: Parts) -> Parts:
@@ -58,7 +58,8 @@ class Attachments:
             return len(part.text) * 4 > limit and len(part.text.encode()) > limit
         return part.raw is not None and len(part.raw) > self._inline
 
-    async def _put(self, parts: Parts) -> Parts:
+    async def kept(self, parts: Parts) -> Parts:
+        """The parts with references in place of what is large."""
         return tuple([await self._put_one(part) for part in parts])
 
     async def _put_one(self, part: Part) -> Part:

@@ -14,6 +14,10 @@ class Bells:
     def awaited(self) -> list[str]:
         return list(self._hung)
 
+    def mark(self, name: str) -> int:
+        """The highest mark that was rung for a name while somebody waited for it."""
+        return self._marks.get(name, 0)
+
     def ring(self, name: str, mark: int | None = None) -> None:
         """Never waits, and costs a lookup when nobody does. A mark that is not above the last one is no news."""
         bells = self._hung.get(name)

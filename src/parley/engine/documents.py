@@ -61,6 +61,9 @@ class Asking(Struct, frozen=True):
     action: str
     key: str | None = None
     body: bytes = b""
+    run: RunId | None = None
+    """The run that it becomes, where that is known before, and for which one: a step of an orchestration."""
+    parent: RunId | None = None
 
     @property
     def once(self) -> Key | None:
@@ -109,7 +112,7 @@ class Documents:
     ) -> Outcome:
         """Ask the agent for the next version. `force_new` shows it nothing of the current one; a deliverable is made
         from the plan's current version, or from the one named `plan`."""
-        if before := await self._before(asking):
+        if before := await self.before(asking):
             return before
         current = await self.find(asking.principal, asking.conversation, kind)
         shown = current.content if current.document is not None and not force_new else None
@@ -124,7 +127,7 @@ class Documents:
     async def merge(
         self, asking: Asking, kind: Kind, versions: Sequence[str], prompt: str, how: Drawing | None = None
     ) -> Outcome:
-        if before := await self._before(asking):
+        if before := await self.before(asking):
             return before
         if len(set(versions)) < 2 or len(set(versions)) < len(versions):
             raise Invalid("Name at least two different versions.", field="versionIds")
@@ -139,7 +142,7 @@ class Documents:
         self, asking: Asking, kind: Kind, source: str | None, how: Drawing | None, message: str | None
     ) -> Outcome:
         """Ask once more for what a version was made of; for one that a person wrote, with its content."""
-        if before := await self._before(asking):
+        if before := await self.before(asking):
             return before
         found = await self._version(asking, kind, source)
         assert found.version is not None
@@ -151,7 +154,7 @@ class Documents:
         return await self._ask(asking, replace(assignment, format=found.version.format), parts, how)
 
     async def edit(self, asking: Asking, kind: Kind, content: str, notes: str | None = None) -> Outcome:
-        if before := await self._before(asking):
+        if before := await self.before(asking):
             return before
         current = await self._version(asking, kind, None)
         assert current.version is not None
@@ -161,7 +164,7 @@ class Documents:
         return await self._write(asking, kind, content, current.version.format, "manual_edit", about)
 
     async def copy(self, asking: Asking, kind: Kind, version: str, *, current: bool = False) -> Outcome:
-        if before := await self._before(asking):
+        if before := await self.before(asking):
             return before
         source = await self._version(asking, kind, version)
         assert source.version is not None
@@ -243,7 +246,7 @@ class Documents:
         parts = response.parts if response is not None else said.parts if said is not None else ()
         return text_of(await self._exchange.attachments.loaded(parts))
 
-    async def _before(self, asking: Asking) -> Outcome | None:
+    async def before(self, asking: Asking) -> Outcome | None:
         """What this very request led to when it was made for the first time, whatever has changed since."""
         key = asking.once
         return await self._exchange.commands.replayed(key) if key else None
@@ -272,9 +275,10 @@ class Documents:
         drawing = msgspec.json.encode({SAMPLING: how}) if how is not None and how != Drawing() else b""
         message = Message(new_id(), parts, Raw(drawing) if drawing else UNSET)
         start = Start(
-            asking.agent, ConversationId(asking.conversation), str(asking.principal), message, assignment=assignment
+            asking.agent, ConversationId(asking.conversation), str(asking.principal), message, asking.parent,
+            assignment=assignment,
         )  # fmt: skip
-        return await self._exchange.assign(start, asking.once)
+        return await self._exchange.assign(start, asking.once, asking.run)
 
     async def _write(
         self, asking: Asking, kind: Kind, content: str, format_: str, provenance: Provenance,
@@ -298,7 +302,7 @@ class Documents:
         decided: "Callable[[Found, int], tuple[Change, dict[str, object]]]",
     ) -> Outcome:
         """Read, decide and write, again for as long as somebody else is faster."""
-        if before := await self._before(asking):
+        if before := await self.before(asking):
             return before
         for _ in range(MAX_TRIES):
             found = await self.find(asking.principal, asking.conversation, kind, version)

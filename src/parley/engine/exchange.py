@@ -21,18 +21,17 @@ from parley.engine.commands import MAX_PAYLOAD, Commands, Outcome
 from parley.engine.execution import GRACE_S, Execution
 from parley.engine.leavings import afterwards, clear_left
 from parley.engine.membership import LEASE_S, Membership
+from parley.engine.planning import StepRunner
 from parley.engine.ports import Blobs, Cluster, Distant, Driver, Key, LogStore, Signals
 from parley.engine.requests import Branch, Opening, Send, branch_key, send_key
 from parley.engine.retention import Retention
 from parley.engine.roster import Changed, Roster
-from parley.engine.streams import Follower, Streams, read_all
+from parley.engine.streams import Follower, Streams, entries_upto, read_all
 from parley.errors import (
     Conflict,
-    CursorBeyondEnd,
     Invalid,
     RunEnded,
     RunNotFound,
-    StaleCursor,
     VersionConflict,
 )
 from parley.ids import RunId, is_id, new_run_id
@@ -73,6 +72,8 @@ class Exchange:
         """Called with what a run has grown by here; must not wait."""
         self.on_cancel: Callable[[Run], Coroutine[None, None, None]] | None = None
         """Begun for a run that is to be canceled and is worked on elsewhere."""
+        self.steps: StepRunner | None = None
+        """Who carries out the steps of orchestrations, if not their agents alone."""
         self.offers = Bells()
         """Rung for an agent whose work waits for somebody to come for it."""
         self.growth = Bells()
@@ -141,16 +142,20 @@ class Exchange:
             if run is not None:
                 return await self.give(run, send.message, key)
             message = await self.attachments.stored_message(send.message)
-            start = Start(agent.slug, conversation, str(send.principal), message, trace=sent())
+            start = Start(agent.slug, conversation, str(send.principal), message, trace=sent(), rules=send.rules)
             return await self._begun(new_run_id(), agent, start, key)
 
-    async def assign(self, start: Start, key: Key | None) -> Outcome:
-        """A new run that was made for something: its message is what we ask its agent."""
+    async def assign(self, start: Start, key: Key | None, run_id: RunId | None = None) -> Outcome:
+        """A run that was made for something: its message is what we ask its agent. One of this id is begun once."""
         with span("runtime.ingest", agent=start.agent):
             agent = self.agent(start.agent)
             if start.message is not None:
                 check_content(agent, start.message.parts)
-                start = replace(start, message=await self.attachments.stored_message(start.message), trace=sent())
+                start = replace(
+                    start, message=await self.attachments.stored_message(start.message), trace=start.trace or sent()
+                )
+            if run_id is not None:
+                return await self.begin(run_id, start)
             return await self._begun(new_run_id(), agent, start, key)
 
     async def fork(self, branch: Branch) -> Outcome:
@@ -170,11 +175,12 @@ class Exchange:
             check_parts(message.parts)
             check_content(agent, message.parts)
             message = await self.attachments.stored_message(message)
-        entries = await self._entries(run, branch.at)
+        entries = await entries_upto(self.store, run.id, branch.at)
         last = entries[-1]
         origin = Origin(run.id, last.seq, last.hash.hex())
         payloads = tuple(entry.payload for entry in entries if entry.payload is not None)
-        fork = Fork(origin, payloads, str(branch.principal), message, trace=sent())
+        by, continues = str(branch.principal), branch.continues
+        fork = Fork(origin, payloads, by, message, trace=sent(), continues=continues, steered=branch.steered)
         return await self._begun(new_run_id(), agent, fork, key)
 
     async def open(self, opening: Opening) -> Outcome:
@@ -183,8 +189,11 @@ class Exchange:
             raise Invalid("A run id has 1 to 128 letters, digits or ._:@/+=~-", field="run_id")
         run_id = RunId(opening.run) if opening.run else new_run_id()
         conversation = conversation_for(opening.conversation)
-        start = Start(agent.slug, conversation, str(opening.principal), None, open=True)
-        start = replace(start, assignment=opening.assignment)
+        rules = None if opening.assignment else self.agents.rules(agent.slug)
+        start = Start(
+            agent.slug, conversation, str(opening.principal), None, opening.parent, open=True, rules=rules,
+            assignment=opening.assignment,
+        )  # fmt: skip
         try:
             return await self.commands.execute(run_id, start, key=opening.key)
         except VersionConflict:
@@ -259,40 +268,32 @@ class Exchange:
         """Follow what happens after a command of this process."""
         return self.streams.begin(outcome.run.id, outcome.run.version)
 
-    async def settled(self, outcome: Outcome) -> View:
-        """Wait until the run has ended or waits for somebody; what it is then."""
+    async def settled(self, outcome: Outcome, *, ended: bool = False) -> View:
+        """Wait until the run has ended or, unless only its end will do, waits for somebody; what it is then."""
         if not outcome.replayed and outcome.events and outcome.events[0].seq == 1:
             view, follower = view_of(outcome.events), self.continue_from(outcome)
         else:
             view = await self.view(outcome.run.id)
             follower = await self.follow(outcome.run.id, view.run.version)
         with follower:
-            while not view.run.settled:
+            while not (view.run.ended if ended else view.run.settled):
                 view.feed(await follower.next())
         return view
 
+    async def begin(self, run_id: RunId, start: Start) -> Outcome:
+        """Begin a run whose id follows from what it is for, or find the one that was begun for the same."""
+        try:
+            return await self._begun(run_id, self.agent(start.agent), start, None)
+        except VersionConflict:
+            return Outcome(await self.commands.state(run_id), [], replayed=True)
+
     async def _begun(self, run_id: RunId, agent: Agent, command: Start | Fork, key: Key | None) -> Outcome:
-        how = await self.execution.admit(agent)
+        if isinstance(command, Start) and command.message is not None and (rules := self.agents.rules(agent.slug)):
+            command = replace(command, rules=command.rules or rules)
+        how = await self.execution.admit(agent, at_once=command.orchestrates)
         if isinstance(how, Rejected):
             return await self.commands.execute(run_id, replace(command, reject=how), key=key)
         return await self._accept(run_id, replace(command, begin=how), key)
-
-    async def _entries(self, run: Run, at: int | None) -> list[Event]:
-        """The log from its beginning up to an event, if all of it is still kept."""
-        head = await self.store.head(run.id)
-        if head is None:
-            raise RunNotFound("Task not found.")
-        upto = head.run.version if at is None else at
-        if upto < 1:
-            raise Invalid("A fork is made at an event: 1 or more.", field="at")
-        if upto > head.run.version:
-            raise CursorBeyondEnd(f"The task has {head.run.version} events; there is no event {upto}.", field="at")
-        entries = [entry for entry in await read_all(self.store, run.id) if entry.seq <= upto]
-        if len(entries) < upto or any(entry.payload is None for entry in entries):
-            raise StaleCursor(
-                "The log of this task is no longer kept from its beginning, so it cannot be forked.", floor=head.floor
-            )
-        return entries
 
     async def _accept(self, run_id: RunId, command: Start | Fork | Give, key: Key | None) -> Outcome:
         """Write the input; then work on it, or let it wait for its turn."""
@@ -320,11 +321,7 @@ class Exchange:
         message = await self.attachments.stored_message(asked)
         trace = sent() or parent.trace
         start = Start(slug, parent.conversation, parent.principal, message, parent.id, trace=trace)
-        try:
-            outcome = await self._begun(child, self.agent(slug), start, None)
-        except VersionConflict:
-            outcome = Outcome(await self.commands.state(child), [], replayed=True)
-        view = await self.settled(outcome)
+        view = await self.settled(await self.begin(child, start))
         return await self.view(child, told=True) if view.run.beside else view
 
     def _published(self, run: Run, events: list[Event]) -> None:

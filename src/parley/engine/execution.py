@@ -12,7 +12,7 @@ from parley.core.conversations import hops_of
 from parley.core.dialogue import Round
 from parley.core.events import Canceled, Completed, Event, Failed, Rejected
 from parley.core.runs import Run, State
-from parley.core.turns import Final, Scribe
+from parley.core.turns import Conclusion, Final, Scribe
 from parley.core.views import View
 from parley.engine.attachments import Attachments
 from parley.engine.commands import Commands
@@ -86,6 +86,8 @@ class Execution:
         self._dispatching: dict[str, asyncio.Task[None]] = {}
         self._asked_again: set[str] = set()
         self._closing = False
+        self.conduct: Callable[[Driver], Driver] | None = None
+        """Makes of an agent's driver the one that works on its orchestrations."""
 
     def register(self, driver: Driver) -> None:
         """Begin the agent's next turns with this driver."""
@@ -99,11 +101,11 @@ class Execution:
     def drivers(self) -> Mapping[str, Driver]:
         return self._drivers
 
-    async def admit(self, agent: Agent) -> Begin | Rejected | None:
+    async def admit(self, agent: Agent, *, at_once: bool = False) -> Begin | Rejected | None:
         """How a new input is taken: worked on at once; or queued (None), when its agent has a limit or works elsewhere;
-        or not at all."""
+        or not at all. An orchestration counts towards no limit: its steps do, maybe those of the very same agent."""
         limits = agent.limits
-        if limits.max_concurrent is None and agent.slug in self._drivers:
+        if (at_once or limits.max_concurrent is None) and agent.slug in self._drivers:
             return None if self._closing else Begin(self._cluster.replica)
         if limits.max_queued is not None:
             # The one at the head of the queue may be about to begin: it does not count as waiting.
@@ -164,12 +166,16 @@ class Execution:
 
     async def rescue(self, run: Run) -> Run:
         """Take up a run whose executor is gone, as its agent declares."""
-        driver = self._drivers.get(run.agent)
+        driver = self._driver_of(run)
         how = driver.agent.rescue if driver else "fail"
         reason = "The process that worked on this task stopped." if driver else f"There is no agent {run.agent} here."
         outcome = await self._commands.execute(run.id, Recover(run.epoch, how, reason=reason))
         tell("run.rescued", run=run.id, agent=run.agent, how=how, state=outcome.run.state.value)
         return outcome.run
+
+    def _driver_of(self, run: Run) -> Driver | None:
+        driver = self._drivers.get(run.agent)
+        return self.conduct(driver) if driver and self.conduct and run.orchestration is not None else driver
 
     async def abandon(self) -> None:
         """This replica was given up: others have taken its runs, so stop working on them."""
@@ -191,8 +197,8 @@ class Execution:
 
     async def free_slots(self, agent: Agent) -> int:
         """How many more of its turns could begin."""
-        busy = await self._store.runs_in(State.WORKING, agent=agent.slug, limit=agent.limits.max_concurrent or 0)
-        return (agent.limits.max_concurrent or 0) - len(busy)
+        busy = await self._store.runs_in(State.WORKING, agent=agent.slug)
+        return (agent.limits.max_concurrent or 0) - sum(run.orchestration is None for run in busy)
 
     async def _dispatch(self, slug: str) -> None:
         try:
@@ -214,7 +220,10 @@ class Execution:
             return False
         run = await self._first_waiting(slug)
         if run is not None:
-            self.launch(run, slot_of=None if limit is None else replica)
+            needed = limit is not None and run.orchestration is None
+            self.launch(run, slot_of=replica if needed else None)
+            if limit is not None and not needed:
+                await self._cluster.give_slot(slug, replica)
             return True
         if limit is None:
             return False
@@ -236,7 +245,7 @@ class Execution:
                     if job.run.agent not in self._drivers:
                         break
                     job.run = (await self._commands.execute(job.run.id, Begin(self._cluster.replica))).run
-                job.driver = self._drivers.get(job.run.agent)
+                job.driver = self._driver_of(job.run)
                 run = job.run
                 # Part of the trace that its newest input came with, wherever and whenever it is worked on.
                 enter(run.trace or NONE)
@@ -317,6 +326,8 @@ class Execution:
         scribe = Scribe(run.turns)
         async with aclosing(driver.run(turn)) as outputs:
             async for output in outputs:
+                if isinstance(output, Conclusion):
+                    outbox.upto = output.upto
                 report = await self._attachments.stored(scribe.report(output))
                 if isinstance(report, Final):
                     return report

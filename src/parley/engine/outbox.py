@@ -24,6 +24,8 @@ class Outbox:
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._flight: asyncio.Future[Outcome] | None = None
         self._last_flush = 0.0
+        self.upto: int | None = None
+        """Where the log stood when the end of the turn was decided, if that matters."""
 
     async def put(self, report: Report) -> None:
         """Take a report. Waits only when the log is far behind; raises when the run is no longer ours."""
@@ -62,7 +64,7 @@ class Outbox:
             self._timer = None
         self._last_flush = asyncio.get_running_loop().time()
         reports, self._waiting, self._size = joined(self._waiting), [], 0
-        flight = self._commands.submit(self._run_id, *(Emit(self._epoch, report) for report in reports))
+        flight = self._commands.submit(self._run_id, *(Emit(self._epoch, report, self.upto) for report in reports))
         flight.add_done_callback(_seen)
         self._flight = flight
         return flight

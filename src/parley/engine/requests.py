@@ -8,9 +8,12 @@ from msgspec import Struct
 from parley.core.access import Principal
 from parley.core.conversations import Message
 from parley.core.documents import Assignment
+from parley.core.events import Steered
+from parley.core.plans import Rules
 from parley.core.runs import Run
 from parley.engine.ports import Key
 from parley.errors import Invalid
+from parley.ids import RunId
 
 
 class Send(Struct, frozen=True):
@@ -22,6 +25,8 @@ class Send(Struct, frozen=True):
     run: str | None = None
     conversation: str | None = None
     key: str | None = None
+    rules: Rules | None = None
+    """Those of an orchestration, to be planned by the agent."""
 
 
 class Opening(Struct, frozen=True):
@@ -32,6 +37,7 @@ class Opening(Struct, frozen=True):
     conversation: str
     run: str | None = None
     assignment: Assignment | None = None
+    parent: RunId | None = None
     key: Key | None = None
 
 
@@ -46,11 +52,15 @@ class Branch(Struct, frozen=True):
     """A new input; None works on the last one again."""
     conversation: str | None = None
     key: str | None = None
+    continues: RunId | None = None
+    """The orchestration that goes on in the new run, steered so."""
+    steered: Steered | None = None
 
 
 def send_key(send: Send) -> Key | None:
     """The scope of a key is who asks whom; its digest covers the message and nothing else."""
-    return keyed(send.key, send.principal, send.agent, [send.message, send.run, send.conversation])
+    asked: list[object] = [send.message, send.run, send.conversation, *([send.rules] if send.rules else [])]
+    return keyed(send.key, send.principal, send.agent, asked)
 
 
 def branch_key(branch: Branch, run: Run) -> Key | None:

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from parley.core.agents import Agent, check_agent
+from parley.core.plans import Rules
 from parley.engine.bells import Bells
+from parley.engine.planning import Orchestrating
 from parley.engine.ports import Driver
 from parley.errors import AgentNotFound, Invalid
 
@@ -27,6 +29,7 @@ class Roster(Mapping[str, Agent]):
 
     def __init__(self) -> None:
         self._served: dict[str, Driver] = {}
+        self._rules: dict[str, Rules] = {}
         self.changes = Bells()
         """Rung under the name AGENTS when some have come, changed or gone."""
 
@@ -51,9 +54,12 @@ class Roster(Mapping[str, Agent]):
     def driver(self, slug: str) -> Driver | None:
         return self._served.get(slug)
 
+    def rules(self, slug: str) -> Rules | None:
+        """Those of an agent that makes an orchestration of every message."""
+        return self._rules.get(slug)
+
     def add(self, driver: Driver) -> None:
-        _by_slug([*self._served.values(), driver])
-        self._served[driver.agent.slug] = driver
+        self._serve(_by_slug([*self._served.values(), driver]))
         self.changes.ring(AGENTS)
 
     def replace(self, drivers: Sequence[Driver]) -> Changed:
@@ -65,11 +71,14 @@ class Roster(Mapping[str, Agent]):
             removed=[slug for slug in before if slug not in wanted],
         )
         kept = {slug: before[slug] for slug in wanted if slug in before and slug not in changed.replaced}
-        self._served.clear()
-        self._served.update({**wanted, **kept})
+        self._serve({**wanted, **kept})
         if changed != _UNCHANGED:
             self.changes.ring(AGENTS)
         return changed
+
+    def _serve(self, drivers: dict[str, Driver]) -> None:
+        self._served = drivers
+        self._rules = {slug: one.rules for slug, one in drivers.items() if isinstance(one, Orchestrating)}
 
 
 def _by_slug(drivers: Sequence[Driver]) -> dict[str, Driver]:

@@ -7,7 +7,7 @@ from types import TracebackType
 
 from parley.core.events import Event
 from parley.engine.ports import Readable
-from parley.errors import CursorBeyondEnd, InvalidCursor, ParleyError, RunNotFound, StaleCursor
+from parley.errors import CursorBeyondEnd, Invalid, InvalidCursor, ParleyError, RunNotFound, StaleCursor
 from parley.ids import RunId
 from parley.telemetry import tell
 
@@ -240,3 +240,21 @@ async def read_all(store: Readable, run_id: RunId, after: int = 0) -> list[Event
         if len(page) < PAGE:
             break
     return events
+
+
+async def entries_upto(store: Readable, run_id: RunId, at: int | None) -> list[Event]:
+    """The log from its beginning up to an event, or its last one, if all of it is still kept."""
+    head = await store.head(run_id)
+    if head is None:
+        raise RunNotFound("Task not found.")
+    upto = head.run.version if at is None else at
+    if upto < 1:
+        raise Invalid("A fork is made at an event: 1 or more.", field="at")
+    if upto > head.run.version:
+        raise CursorBeyondEnd(f"The task has {head.run.version} events; there is no event {upto}.", field="at")
+    entries = [entry for entry in await read_all(store, run_id) if entry.seq <= upto]
+    if len(entries) < upto or any(entry.payload is None for entry in entries):
+        raise StaleCursor(
+            "The log of this task is no longer kept from its beginning, so it cannot be forked.", floor=head.floor
+        )
+    return entries

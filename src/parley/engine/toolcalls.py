@@ -50,10 +50,12 @@ class _Listed(Struct, frozen=True, array_like=True):
 
 
 class Task(Struct, frozen=True):
-    """What a call has that is a task: why its run is made, and under which key."""
+    """What a call has that is a task: why its run is made, and under which key or id, and for which other run."""
 
     assignment: Assignment | None = None
     once: Key | None = None
+    run: RunId | None = None
+    parent: RunId | None = None
 
 
 _UNNAMED = Task()
@@ -106,14 +108,16 @@ class ToolCalls:
         agent = self._exchange.agent(call.agent)
         begun = time.monotonic()
         offer = await self.toolbox.find(agent, call.tool, (call.timeout_ms or TIMEOUT_S * 1000) / 1000)
-        id_ = execution_id(call)
+        id_ = task.run or execution_id(call)
         run = call.run or RunId(id_)
         limit_s = self._limit_s(call, agent, offer)
         # What it took to reach a server is part of the time; that it could not be reached is worth saying.
         limit_s = max(limit_s - (time.monotonic() - begun), limit_s / 10)
         asked = _asked(call, id_, run, _Called(self.toolbox, agent, offer, progressed), limit_s)
         if call.run is None:
-            opening = Opening(agent.slug, call.principal, call.conversation, run, task.assignment, task.once)
+            opening = Opening(
+                agent.slug, call.principal, call.conversation, run, task.assignment, task.parent, task.once
+            )  # fmt: skip
             await self._exchange.open(opening)
         await self._list(call.principal, call.conversation, id_, _Listed(run, offer.full))
         return await self._carried_out(asked)

@@ -13,6 +13,7 @@ from parley.core.dialogue import Round, rounds
 from parley.core.documents import Assignment
 from parley.core.events import QUESTIONS, ArtifactAdded, Event, InputReceived, Noted, Progress
 from parley.core.mcp import Offer, Progressed
+from parley.core.orchestrations import Orchestration
 from parley.core.runs import Run
 from parley.core.views import Said, View, view_of
 from parley.engine.toolwords import Execution, ToolCall, Tooling, execution_id
@@ -161,6 +162,11 @@ class Turn:
     @property
     def artifacts(self) -> list[Artifact]:
         return self._view.artifacts
+
+    @property
+    def orchestration(self) -> Orchestration | None:
+        """What this run carries out, if it is an orchestration."""
+        return self._view.orchestration
 
     async def loaded(self, parts: Parts) -> Parts:
         """The same parts with their bytes in place: large ones are kept beside the log."""

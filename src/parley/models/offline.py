@@ -5,6 +5,7 @@ with this call; a line `also NAME {…}` after it adds a call to the same round.
 """
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from parley.core.artifacts import Parts
 from parley.core.canonical import Fields
 from parley.core.functions import Function, Wanted
+from parley.core.planning import agents_offered
 from parley.engine.ports import Answered, Delta, Finish, Sampling, Speech, Usage
 from parley.models.content import TEXTS, words
 from parley.models.drafts import drafted
@@ -39,12 +41,21 @@ class OfflineModel:
                 yield one
             yield Finish("tool_calls")
             return
-        answer = _answer(read, messages)[: sampling.max_tokens]
+        agents = agents_offered(sampling.instructions or "")
+        answer = (_plan(read[-1], agents) if agents else _answer(read, messages))[: sampling.max_tokens]
         for place, word in enumerate(answer):
             yield Delta(f" {word}" if place else word)
             await asyncio.sleep(self.pause_s)
         yield Usage(sampling.model or NAME, counted, len(answer))
         yield Finish("length" if len(answer) == sampling.max_tokens else "stop")
+
+
+def _plan(request: str, agents: list[str]) -> list[str]:
+    """The agents that the request names, in that order, one after another; the first one if it names none."""
+    named = [word.strip(".,:;!?`'\"") for word in request.lower().split()]
+    chosen = list(dict.fromkeys(word for word in named if word in agents)) or agents[:1]
+    steps = [{"id": one, "agent": one, "dependsOn": chosen[:place][-1:]} for place, one in enumerate(chosen)]
+    return json.dumps({"steps": steps}).split(" ")
 
 
 def _answer(read: list[str], messages: Sequence[Speech]) -> list[str]:

@@ -11,7 +11,7 @@ import schemathesis
 REACHED = "PARLEY_TEST_REACHED"
 """In the environment: a file for a line with each answer."""
 KNOWN = "PARLEY_TEST_KNOWN"
-"""In the environment: what there is, as JSON: conversations, versions, tasks, executions."""
+"""In the environment: what there is, as JSON: conversations, versions, tasks, executions, orchestrations."""
 
 _calls = count()
 
@@ -30,6 +30,8 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwar
     if isinstance(case.body, dict):
         about(case.body, number, known["versions"])
         of_tools(case.body, number, known["executions"])
+        if isinstance(case.body.get("orchestrationId"), str):
+            case.body["orchestrationId"] = known["orchestrations"][0]
 
 
 def about(body: dict[str, Any], number: int, versions: list[str]) -> None:

@@ -37,12 +37,14 @@ async def prepared(desk: Desk) -> dict[str, list[str]]:
     await desk.planned("build", conversation)
     read = await desk.ask(conversation, "plan", "read")
     called = await desk.ask(conversation, "tool", "execute", "caller", toolName="echo", input={"n": 1})
+    begun = await desk.ask(conversation, "orchestrate", "create", message="Go")
     empty = await desk.begin()
     return {
         "conversations": [conversation, conversation, empty],
         "versions": [first, second],
         "tasks": [first, second, read.task, called.task],
         "executions": [called.task],
+        "orchestrations": [begun.result["orchestration"]["id"]],
     }
 
 

@@ -16,10 +16,13 @@ from parley.core.events import (
     Forked,
     InputRequired,
     Payload,
+    Planned,
     Progress,
     Rejected,
     Rescued,
     Started,
+    Steered,
+    Stepped,
     TurnEnded,
 )
 from parley.core.runs import State
@@ -31,6 +34,9 @@ MAX_MESSAGE_ID = 255
 _STATES: dict[type[Payload], State] = {
     Started: State.WORKING,
     Progress: State.WORKING,
+    Planned: State.WORKING,
+    Stepped: State.WORKING,
+    Steered: State.WORKING,
     InputRequired: State.INPUT_REQUIRED,
     AuthRequired: State.AUTH_REQUIRED,
     TurnEnded: State.SUBMITTED,

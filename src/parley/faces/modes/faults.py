@@ -6,6 +6,7 @@ from parley.core.actions import STATUSES, Code
 from parley.core.documents import Kind
 from parley.errors import (
     AgentNotFound,
+    CannotPlan,
     Conflict,
     ConversationNotFound,
     DocumentNotFound,
@@ -20,11 +21,14 @@ from parley.errors import (
     MethodNotAllowed,
     NotCapable,
     NotFound,
+    OrchestrationNotFound,
     ParamInvalid,
     ParleyError,
     PayloadTooLarge,
+    PlanningFailed,
     RunNotFound,
     StaleCursor,
+    StepNotFound,
     StoreUnavailable,
     ToolNotFound,
     Unauthenticated,
@@ -47,6 +51,10 @@ _CODES: list[tuple[type[ParleyError], Code]] = [
     (RunNotFound, "TASK_NOT_FOUND"),
     (ToolNotFound, "TOOL_NOT_FOUND"),
     (ExecutionNotFound, "EXECUTION_NOT_FOUND"),
+    (OrchestrationNotFound, "ORCHESTRATION_NOT_FOUND"),
+    (StepNotFound, "STEP_NOT_FOUND"),
+    (PlanningFailed, "LLM_EXECUTION_FAILED"),
+    (CannotPlan, "CAPABILITY_NOT_FOUND"),
     (NotFound, "NOT_FOUND"),
     (Unauthenticated, "UNAUTHORIZED"),
     (Forbidden, "FORBIDDEN"),
@@ -68,7 +76,8 @@ _NAMES = {
     "cursor": "cursor", "limit": "limit", "supportedModes": "supportedModes", "supportedActions": "supportedActions",
     "agentSlug": "agentSlug", "requestedCapability": "requestedCapability",
     "availableCapabilities": "availableCapabilities", "tool": "toolName", "tools": "tools",
-    "execution": "executionId",
+    "execution": "executionId", "orchestration": "orchestrationId", "step": "stepId", "reason": "reason",
+    "state": "state",
 }  # fmt: skip
 """What is told of an error's details, and how it is called on this wire."""
 

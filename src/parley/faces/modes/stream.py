@@ -14,13 +14,17 @@ from parley.core.events import (
     AuthRequired,
     Event,
     InputRequired,
+    Planned,
     Progress,
     Rescued,
     Started,
+    Steered,
+    Stepped,
     Submitted,
     TurnEnded,
 )
 from parley.core.runs import Run
+from parley.core.views import told
 from parley.engine.exchange import Exchange
 from parley.engine.streams import Follower
 from parley.errors import InvalidCursor, StaleCursor
@@ -119,6 +123,8 @@ def shown_event(event: Event) -> TaskStreamEvent | None:
             return StatusEvent(event.run, "running")
         case Progress(parts) if parts:
             return StatusEvent(event.run, "running", text_of(parts) or UNSET)
+        case Planned() | Stepped() | Steered():
+            return StatusEvent(event.run, "running", told(event.payload))
         case ArtifactAdded(_, parts, name, append=append) if name == RESPONSE and (text_of(parts) or not append):
             return TextEvent(event.run, text_of(parts), reset=not append)
         case InputRequired(parts):

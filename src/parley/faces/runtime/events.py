@@ -25,17 +25,21 @@ from parley.core.events import (
     Noted,
     Omitted,
     Payload,
+    Planned,
     Progress,
     Rejected,
     Replied,
     Rescued,
     Started,
+    Steered,
+    Stepped,
     Submitted,
     ToolCalled,
     ToolReturned,
     TurnEnded,
     type_of,
 )
+from parley.core.views import told
 
 Json = dict[str, Any]
 
@@ -133,6 +137,12 @@ def _named(event: Event, payload: Payload) -> tuple[str, Json]:
             return "run.artifact", _artifact(payload)
         case ChildStarted():
             return "run.child_started", {"run_id": payload.child, "agent": payload.agent}
+        case Planned(steps):
+            return "run.planned", {"text": told(payload), "steps": steps}
+        case Stepped():
+            return "run.step", {"text": told(payload), **_step(payload)}
+        case Steered():
+            return f"run.step_{payload.how}", {"text": told(payload), "step_id": payload.step or None}
         case Closing() | Noted() | Omitted() | Forked():
             return f"run.{type_of(payload)}", {}
         case ToolCalled() | ToolReturned() | Completed() | Replied() | Failed() | Canceled() | Rejected():
@@ -143,6 +153,18 @@ def _named(event: Event, payload: Payload) -> tuple[str, Json]:
 
 def _consumed(message: Message) -> Json:
     return {"frame_id": message.id, "parts": [_part(part) for part in message.parts]}
+
+
+def _step(stepped: Stepped) -> Json:
+    return {
+        "step_id": stepped.step,
+        "status": stepped.status,
+        "attempt": stepped.attempt,
+        "run_id": stepped.run,
+        "output": [_part(part) for part in stepped.output],
+        "error_class": stepped.code or None,
+        "error_message": stepped.reason or None,
+    }
 
 
 def _artifact(chunk: ArtifactAdded) -> Json:

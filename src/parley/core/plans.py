@@ -1,0 +1,194 @@
+"""What an orchestration is going to do: its steps, what each waits for, and what each is given."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import cast
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from parley.core.canonical import Json
+from parley.errors import PlanInvalid
+
+MAX_STEPS = 50
+MAX_RETRY_DELAY_MS = 60_000
+
+STEP_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+_REFERENCE = re.compile(r"\{\{\s*(.*?)\s*\}\}")
+_OF_STEP = re.compile(r"steps\.([A-Za-z0-9_-]+)\.(?:answer|output((?:\.[A-Za-z0-9_-]+)*))")
+MESSAGE = "message"
+
+
+class Rules(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """How steps are carried out. Without `auto_retry` a step that fails has failed."""
+
+    max_parallel: int = 5
+    step_timeout_ms: int | None = 300_000
+    auto_retry: bool = False
+    max_retries: int = 2
+    retry_delay_ms: int = 2000
+    """Before the first retry; each further one waits twice as long, up to a minute."""
+
+
+class Step(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """One piece of work for one agent. `mode` and `action` say how it is asked; without them it is sent a message."""
+
+    id: str
+    agent: str
+    name: str = ""
+    mode: str = ""
+    action: str = ""
+    depends_on: tuple[str, ...] = ()
+    input: Raw | UnsetType = UNSET
+    """Text or an object, in which `{{message}}` and `{{steps.ID.output}}` are filled in."""
+    checkpoint: str = ""
+    """Asked after the step; nothing goes on until somebody answers."""
+
+    @property
+    def title(self) -> str:
+        return self.name or self.id
+
+
+Steps = tuple[Step, ...]
+Refusal = Callable[[Step], str | None]
+"""Why a step cannot be carried out here; None when it can."""
+
+
+def check_rules(rules: Rules) -> None:
+    for name, least, most in (
+        ("max_parallel", 1, MAX_STEPS), ("step_timeout_ms", 1, 7 * 24 * 3600 * 1000), ("max_retries", 0, 20),
+        ("retry_delay_ms", 0, MAX_RETRY_DELAY_MS),
+    ):  # fmt: skip
+        value = getattr(rules, name)
+        if value is not None and not least <= value <= most:
+            raise PlanInvalid(f"{name} is between {least} and {most:,}.", field=name)
+
+
+def check_plan(steps: Sequence[Step], refusal: Refusal = lambda step: None) -> None:
+    """Refuse a plan that could not be carried out to its end."""
+    if not 1 <= len(steps) <= MAX_STEPS:
+        raise PlanInvalid(f"A plan has 1 to {MAX_STEPS} steps; this one has {len(steps)}.", field="steps")
+    ids = [step.id for step in steps]
+    for step in steps:
+        if STEP_ID.fullmatch(step.id) is None:
+            raise PlanInvalid(f"The id {step.id!r} of a step has other characters than letters, digits, - and _.")
+        if ids.count(step.id) > 1:
+            raise PlanInvalid(f"Two steps have the id {step.id}.", step=step.id)
+        for other in step.depends_on:
+            if other not in ids:
+                raise PlanInvalid(f"Step {step.id} depends on {other}, which is no step.", step=step.id)
+        if reason := refusal(step):
+            raise PlanInvalid(f"Step {step.id}: {reason}", step=step.id)
+    before = ancestors(steps)
+    for step in steps:
+        _check_references(step, before[step.id])
+
+
+def ancestors(steps: Sequence[Step]) -> dict[str, frozenset[str]]:
+    """For each step all that must be done before it; PlanInvalid when steps wait for each other."""
+    needs = {step.id: step.depends_on for step in steps}
+    found: dict[str, frozenset[str]] = {}
+    try:
+        for id_ in TopologicalSorter(needs).static_order():
+            found[id_] = frozenset(needs[id_]).union(*(found[other] for other in needs[id_]))
+    except CycleError as error:
+        circle = " -> ".join(cast(list[str], error.args[1]))
+        raise PlanInvalid(f"The steps wait for each other: {circle}.") from None
+    return found
+
+
+def dependants(steps: Sequence[Step], id_: str) -> frozenset[str]:
+    """All that waits for a step, directly or not."""
+    return frozenset(one for one, before in ancestors(steps).items() if id_ in before)
+
+
+def _check_references(step: Step, before: frozenset[str]) -> None:
+    for reference in _references(_given(step)):
+        if reference == MESSAGE:
+            continue
+        of_step = _OF_STEP.fullmatch(reference)
+        if of_step is None:
+            known = "{{message}}, {{steps.ID.output}}, {{steps.ID.output.NAME}} and {{steps.ID.answer}}"
+            raise PlanInvalid(f"Step {step.id}: {{{{{reference}}}}} is none of {known}.", step=step.id)
+        if of_step[1] not in before:
+            raise PlanInvalid(f"Step {step.id} uses {of_step[1]}, so it has to depend on it.", step=step.id)
+
+
+def _references(value: Json) -> Iterator[str]:
+    match value:
+        case str():
+            yield from _REFERENCE.findall(value)
+        case list():
+            for one in value:
+                yield from _references(one)
+        case dict():
+            for one in value.values():
+                yield from _references(one)
+        case _:
+            return
+
+
+def rendered(step: Step, message: str, said: Mapping[str, str]) -> Json:
+    """What a step is given, with everything filled in. `said` has `steps.ID.output` and `steps.ID.answer`.
+
+    Without an input of its own a step gets the message, and the output of what it depends on.
+    """
+    if step.input is UNSET:
+        outputs = [f"{other}:\n{said.get(f'steps.{other}.output', '')}" for other in step.depends_on]
+        return "\n\n".join([message, *outputs])
+    return _filled(_given(step), {MESSAGE: message, **said})
+
+
+def _given(step: Step) -> Json:
+    if step.input is UNSET:
+        return None
+    try:
+        return cast(Json, msgspec.json.decode(step.input))
+    except msgspec.MsgspecError:
+        raise PlanInvalid(f"The input of step {step.id} is not JSON.", step=step.id) from None
+
+
+def _filled(value: Json, words: Mapping[str, str]) -> Json:
+    """What is filled in is never looked at again, so an output that holds braces stays as it is."""
+    match value:
+        case str():
+            return _whole(value, words) or _REFERENCE.sub(lambda found: _text(_said(found[1], words)), value)
+        case list():
+            return [_filled(one, words) for one in value]
+        case dict():
+            return {name: _filled(one, words) for name, one in value.items()}
+        case _:
+            return value
+
+
+def _whole(text: str, words: Mapping[str, str]) -> Json:
+    """What a member of an output is, where a text is nothing but the reference to it: rows stay rows."""
+    found = _REFERENCE.fullmatch(text)
+    of_step = _OF_STEP.fullmatch(found[1]) if found else None
+    return _said(of_step[0], words) if of_step is not None and of_step[2] else None
+
+
+def _said(reference: str, words: Mapping[str, str]) -> Json:
+    of_step = _OF_STEP.fullmatch(reference)
+    if of_step is None or not of_step[2]:
+        return words.get(reference, "")
+    try:
+        found: Json = msgspec.json.decode(words.get(f"steps.{of_step[1]}.output", ""))
+    except msgspec.MsgspecError:
+        return None
+    for name in of_step[2].split(".")[1:]:
+        if isinstance(found, list):
+            found = found[int(name)] if name.isdecimal() and int(name) < len(found) else None
+        else:
+            found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()
+
+
+def retry_delay_ms(rules: Rules, retry: int) -> int:
+    """How long the how-manieth retry of a step waits."""
+    return min(rules.retry_delay_ms * 2 ** (retry - 1), MAX_RETRY_DELAY_MS)

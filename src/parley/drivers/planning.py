@@ -1,0 +1,45 @@
+"""A language model is asked for a plan."""
+
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from msgspec.structs import replace
+
+from parley.core.agents import Agent
+from parley.core.artifacts import text_part
+from parley.core.planning import instructions_for, plan_in, repair
+from parley.core.plans import Steps, check_plan
+from parley.engine.ports import Delta, Llm, Sampling, Speech
+from parley.errors import ModelInterrupted, PlanInvalid
+from parley.telemetry import tell
+
+
+async def planned(llm: Llm, sampling: Sampling, messages: Sequence[Speech], agents: Sequence[Agent]) -> Steps:
+    """Its plan for these agents; one that cannot be used it may correct once."""
+    sampling = replace(sampling, instructions=instructions_for(agents, sampling.instructions))
+    answer = await _answer(llm, messages, sampling)
+    try:
+        return _usable(answer, agents)
+    except PlanInvalid as error:
+        tell("plan.repaired", reason=error.message)
+        said = Speech("agent", (text_part(answer or "…"),)), Speech("user", (text_part(repair(error)),))
+        return _usable(await _answer(llm, [*messages, *said], sampling), agents)
+
+
+async def _answer(llm: Llm, messages: Sequence[Speech], sampling: Sampling) -> str:
+    """Nobody reads along, so an answer that breaks off is simply asked for once more."""
+    try:
+        return await _heard(llm, messages, sampling)
+    except ModelInterrupted:
+        return await _heard(llm, messages, sampling)
+
+
+async def _heard(llm: Llm, messages: Sequence[Speech], sampling: Sampling) -> str:
+    async with aclosing(llm.stream(messages, sampling)) as outputs:
+        return "".join([output.text async for output in outputs if isinstance(output, Delta)])
+
+
+def _usable(answer: str, agents: Sequence[Agent]) -> Steps:
+    known, steps = {agent.slug for agent in agents}, plan_in(answer)
+    check_plan(steps, lambda step: None if step.agent in known else f"there is no agent {step.agent} here.")
+    return steps

@@ -1,0 +1,63 @@
+"""What an orchestration needs from the outside: somebody who makes its plan, and somebody who carries out a step."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from msgspec import Struct
+
+from parley.core.agents import Agent
+from parley.core.artifacts import Parts
+from parley.core.canonical import Json
+from parley.core.plans import Rules, Step, Steps
+from parley.core.steps import Result
+from parley.ids import RunId
+from parley.telemetry.trace import Trace
+
+if TYPE_CHECKING:
+    from parley.engine.turns import Turn
+
+
+@runtime_checkable
+class Planner(Protocol):
+    """A driver that can say which steps lead to what it is asked for."""
+
+    async def plan(self, turn: "Turn", agents: Sequence[Agent]) -> Steps:
+        """The plan, for these agents to carry out. Raises PlanInvalid or AgentError."""
+        ...
+
+
+@runtime_checkable
+class Orchestrating(Planner, Protocol):
+    """A driver that makes an orchestration of every message; its `run` is never called."""
+
+    @property
+    def rules(self) -> Rules: ...
+
+
+class Order(Struct, frozen=True):
+    """One attempt of one step."""
+
+    run: RunId
+    """The id of the run that carries it out. It follows from the orchestration, the step and the attempt, so whoever
+    carries out the same order again finds what was begun."""
+    parent: RunId
+    step: Step
+    input: Json
+    """What the step is given, everything filled in."""
+    parts: Parts
+    """The same as the parts of a message."""
+    principal: str
+    hops: int = 0
+    trace: Trace | None = None
+
+
+class StepRunner(Protocol):
+    """Carries out steps as runs of their own."""
+
+    def refusal(self, step: Step) -> str | None:
+        """Why there is nobody to carry it out; None when there is."""
+        ...
+
+    async def carry_out(self, order: Order) -> Result:
+        """Begin the run `order.run`, or find it, and wait for its end. To cancel this only ends the waiting."""
+        ...

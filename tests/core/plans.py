@@ -1,0 +1,77 @@
+"""Plans and logs for tests of orchestrations."""
+
+from collections.abc import Sequence
+
+import msgspec
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from parley.core.artifacts import text_part
+from parley.core.commands import Command, Start
+from parley.core.commands import decide as decide_run
+from parley.core.conversations import Message
+from parley.core.events import GENESIS, Event, sealed
+from parley.core.orchestrations import Orchestration, evolve
+from parley.core.plans import Rules, Step
+from parley.core.runs import Run
+from parley.core.runs import evolve as evolve_run
+from parley.ids import ConversationId, RunId
+
+MESSAGE = Message("m", (text_part("go"),))
+
+
+def step(id_: str, *depends_on: str, text: str | None = None, checkpoint: str = "") -> Step:
+    given = {} if text is None else {"input": Raw(msgspec.json.encode(text))}
+    return Step(id_, "worker", depends_on=depends_on, checkpoint=checkpoint, **given)
+
+
+@st.composite
+def plans(draw: st.DrawFn, most: int = 8) -> tuple[Step, ...]:
+    """Any plan without circles: each step may depend on those before it, and the order is shuffled."""
+    ids = [f"s{number}" for number in range(draw(st.integers(1, most)))]
+    steps = [
+        step(id_, *draw(st.lists(st.sampled_from(ids[:place]), unique=True, max_size=3) if place else st.just([])))
+        for place, id_ in enumerate(ids)
+    ]
+    return tuple(draw(st.permutations(steps)))
+
+
+class Book:
+    """One run's log, written as the engine writes it, and what it folds to."""
+
+    def __init__(self, id_: str = "run") -> None:
+        self.id = RunId(id_)
+        self.events: list[Event] = []
+        self.run: Run | None = None
+        self.state: Orchestration | None = None
+        self.now = 1000
+
+    @staticmethod
+    def begun(rules: Rules) -> "Book":
+        book = Book()
+        book.do(Start("boss", ConversationId("c"), "local", MESSAGE, rules=rules))
+        return book
+
+    def do(self, *commands: Command) -> list[Event]:
+        """All of them or none."""
+        before = len(self.events), self.run, self.state
+        try:
+            for command in commands:
+                for payload in decide_run(self.run, command):
+                    seq = len(self.events) + 1
+                    event = sealed(self.id, seq, self.now, payload, self.events[-1].hash if self.events else GENESIS)
+                    self.run = evolve_run(self.run, self.id, seq, self.now, payload)
+                    self.state = evolve(self.state, event)
+                    self.events.append(event)
+        except Exception:
+            del self.events[before[0] :]
+            self.run, self.state = before[1:]
+            raise
+        return self.events[before[0] :]
+
+
+def fold(events: Sequence[Event]) -> Orchestration | None:
+    state: Orchestration | None = None
+    for event in events:
+        state = evolve(state, event)
+    return state
