@@ -39,6 +39,23 @@ def test_an_input_is_filled_in_wherever_it_holds_a_reference() -> None:
     assert filled == {"q": "hello!", "deep": [{"x": "<{{message}}>", "n": 3}], "b": True}
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("{{steps.a.output.rows}}", []), ("{{ steps.a.output.count }}", 0),
+        ("{{steps.a.output.deep.0.x}}", {"y": None}),
+        ("{{steps.a.output.none}}", None), ("{{steps.a.output.deep.7}}", None), ("{{steps.a.output.count.x}}", None),
+        ("n: {{steps.a.output.count}}", "n: 0"), ("{{steps.a.output.rows}} {{steps.a.output.word}}", "[] hi"),
+        ("{{steps.a.output.none}}.", "."), ("{{steps.b.output.x}}", None),
+    ],
+)  # fmt: skip
+def test_a_member_of_an_output_is_itself_where_nothing_else_is_said(text: str, found: object) -> None:
+    output = '{"rows": [], "count": 0, "word": "hi", "deep": [{"x": {"y": null}}]}'
+    one = Step("c", "worker", depends_on=("a", "b"), input=Raw(msgspec.json.encode([text])))
+    check_plan([step("a"), step("b"), one])
+    assert rendered(one, "", {"steps.a.output": output, "steps.b.output": "no JSON"}) == [found]
+
+
 def test_a_step_without_an_input_is_given_the_message_and_what_it_depends_on() -> None:
     assert rendered(step("a"), "hello", {}) == "hello"
     assert rendered(step("b", "a"), "hello", {"steps.a.output": "42"}) == "hello\n\na:\n42"

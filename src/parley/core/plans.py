@@ -153,7 +153,9 @@ def _filled(value: Json, words: Mapping[str, str]) -> Json:
     """What is filled in is never looked at again, so an output that holds braces stays as it is."""
     match value:
         case str():
-            return _whole(value, words) or _REFERENCE.sub(lambda found: _text(_said(found[1], words)), value)
+            if member := _member(value):
+                return _said(member, words)
+            return _REFERENCE.sub(lambda found: _text(_said(found[1], words)), value)
         case list():
             return [_filled(one, words) for one in value]
         case dict():
@@ -162,11 +164,11 @@ def _filled(value: Json, words: Mapping[str, str]) -> Json:
             return value
 
 
-def _whole(text: str, words: Mapping[str, str]) -> Json:
-    """What a member of an output is, where a text is nothing but the reference to it: rows stay rows."""
+def _member(text: str) -> str | None:
+    """The reference to a member of an output, where a text is nothing else: rows stay rows."""
     found = _REFERENCE.fullmatch(text)
     of_step = _OF_STEP.fullmatch(found[1]) if found else None
-    return _said(of_step[0], words) if of_step is not None and of_step[2] else None
+    return of_step[0] if of_step is not None and of_step[2] else None
 
 
 def _said(reference: str, words: Mapping[str, str]) -> Json:

@@ -16,14 +16,17 @@ from parley import Failed, Text, Turn, agent
 from parley.core.agents import Agent
 from parley.core.plans import Rules, Step
 from parley.definitions.reading import Reading, Sources
+from parley.drivers.function import FunctionDriver
 from parley.drivers.workflow import WorkflowDriver
 from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Listing
 from parley.testing.databases import fresh_database
 from parley.testing.servers import serving
+from parley.testing.waiting import until
 from tests.faces.modes.agents import writer
 from tests.faces.modes.desk import Answer, Desk
+from tests.tools.mcp.conftest import agent_with, server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -44,6 +47,10 @@ async def worker(turn: Turn):
     yield Failed("broken", "It broke.") if turn.text in FAILING else Text(f"done {turn.text}")
 
 
+async def idle(turn: Turn) -> Any:
+    yield Text("none")
+
+
 def flow(slug: str, *steps: Step) -> WorkflowDriver:
     return WorkflowDriver(Agent(slug, slug, "A workflow."), steps, Rules(retry_delay_ms=1))
 
@@ -56,10 +63,19 @@ LOST = flow("lost", Step("a", "worker", mode="tool", action="execute", input=Raw
 TWO = flow("two", at("a"), at("b", "a"))
 
 
+HANGING = flow(
+    "hanging",
+    Step(
+        "a", "caller", mode="tool", action="execute", input=Raw(b'{"toolName": "hang", "input": {"n": "{{message}}"}}')
+    ),
+)
+
+
 class Flows:
-    def __init__(self, desk: Desk, exchange: Exchange) -> None:
+    def __init__(self, desk: Desk, exchange: Exchange, calls: Path) -> None:
         self.desk = desk
         self.exchange = exchange
+        self.calls = calls
 
     async def begin(self, agent: str = "two") -> str:
         return await self.desk.begin(agent)
@@ -98,12 +114,15 @@ async def flows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
         reading = Reading(Sources((str(FINANCE),), None))
         assert reading.faults == []
-        drivers = [*reading.drivers, worker, TWO, LOST, writer]
+        folder = tmp_path_factory.mktemp("flows")
+        calls = folder / "calls"
+        caller = FunctionDriver(agent_with(server("wild", env={"CALLS": str(calls)}), slug="caller"), idle)
+        drivers = [*reading.drivers, worker, TWO, LOST, HANGING, caller, writer]
         async with (
-            serving(tmp_path_factory.mktemp("flows"), drivers, **settings) as running,
+            serving(folder / "data", drivers, **settings) as running,
             httpx2.AsyncClient(base_url=running.url, timeout=30) as http,
         ):
-            yield Flows(await Desk.open(http), running.exchange)
+            yield Flows(await Desk.open(http), running.exchange, calls)
 
 
 async def test_the_contracts_example_makes_a_chart_and_a_report(flows: Flows) -> None:
@@ -179,6 +198,19 @@ async def test_cancel_counts_what_was_done_and_what_was_not(flows: Flows) -> Non
     assert deleted == {"success": True, "deletedOrchestrationId": begun["id"]}
     gone = await flows.ask(conversation, "read", orchestrationId=begun["id"])
     assert gone.refusal == (404, "ORCHESTRATION_NOT_FOUND")
+
+
+async def test_what_ends_a_step_ends_its_call_of_a_tool(flows: Flows) -> None:
+    conversation, begun = await flows.created("hanging")
+    await until(lambda: flows.calls.exists() and conversation in flows.calls.read_text())
+    assert (await flows.ask(conversation, "cancel", "hanging")).result["cancelledSteps"] == 1
+    (call,) = (await flows.exchange.commands.state(begun["id"])).children
+    assert (await flows.desk.task(call)).refusal == (200, "TASK_CANCELED")
+    conversation, begun = await flows.created("hanging", config={"stepTimeoutMs": 300})
+    ended = await flows.ended(conversation, begun["id"])
+    assert ended["error"]["message"] == "Step 1/1 a failed: It took longer than 0.3 s."
+    (call,) = (await flows.exchange.commands.state(begun["id"])).children
+    assert (await flows.desk.task(call)).refusal == (200, "TASK_CANCELED")
 
 
 async def test_a_failed_step_is_tried_again(flows: Flows) -> None:
