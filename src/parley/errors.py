@@ -320,6 +320,12 @@ class ToolNotFound(NotFound):
     code = "tool_not_found"
 
 
+class ExecutionNotFound(NotFound):
+    """No tool call of this id has ended in the conversation."""
+
+    code = "execution_not_found"
+
+
 class ToolAmbiguous(Invalid):
     """Several servers have a tool of this name; `details['tools']` says how each can be named."""
 

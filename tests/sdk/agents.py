@@ -1,8 +1,14 @@
 """Agents for the SDK, beside the model in `chat.yaml`: one that asks, one that fails, one that never ends."""
 
 import asyncio
+import sys
+from pathlib import Path
 
 from parley import Failed, NeedInput, Text, Turn, agent
+from parley.core.mcp import McpServer
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "mcp"
+DATABASE = McpServer("supabase-mcp", (sys.executable, str(EXAMPLES / "sqlite_query.py")), cwd=str(EXAMPLES))
 
 
 @agent("asker")
@@ -24,3 +30,8 @@ async def sleeper(turn: Turn):
 @agent("reader", capabilities=("read_plan",))
 async def reader(turn: Turn):
     yield Text("read")
+
+
+@agent("supabase-agent", mcp=(DATABASE,))
+async def supabase_agent(turn: Turn):
+    yield Text("Ask my tools.")

@@ -71,7 +71,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Mor
     await started.stop()
 
 
-@pytest.mark.parametrize("name", ["documents", "conversations", "errors", "streams", "restarts"])
+@pytest.mark.parametrize("name", ["documents", "conversations", "tools", "errors", "streams", "restarts"])
 async def test_it_works_against_a_real_server(node: Node, server: Mortal, name: str) -> None:
     async with lever(server) as restart:
         told = {"PARLEY_URL": server.url, "PARLEY_KEY": KEY, "PARLEY_RESTART": restart}

@@ -12,7 +12,8 @@ METHODS = [
     "mergePlanVersions", "copyPlanVersion", "deletePlan", "createDeliverable", "readDeliverable",
     "listDeliverableVersions", "editDeliverable", "rerunDeliverable", "setCurrentDeliverableVersion",
     "deleteDeliverableVersion", "mergeDeliverableVersions", "copyDeliverableVersion", "deleteDeliverable",
-    "readConversation", "deleteConversation", "exportConversation",
+    "readConversation", "deleteConversation", "exportConversation", "executeTool",
+    "readToolResult", "listToolExecutions",
 ]  # fmt: skip
 """As the contract names them, in its order."""
 

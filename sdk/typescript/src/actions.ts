@@ -58,6 +58,11 @@ const rerun = (sourceVersionId?: string, rerunConfig?: Rerun, message?: string) 
 const messages = (limit?: number, offset?: number, includeSystem?: boolean) => ({ limit, offset, includeSystem });
 const forgotten = (confirm: boolean, deleteArtifacts: boolean) => ({ confirm, deleteArtifacts });
 const exported = (format: Format, includeArtifacts?: boolean) => ({ format, includeArtifacts });
+const executed = (toolName: string, input: Record<string, unknown>, timeoutMs?: number) => {
+  return { toolName, input, timeoutMs };
+};
+const execution = (executionId: string) => ({ executionId });
+const executions = (toolName?: string, limit?: number, offset?: number) => ({ toolName, limit, offset });
 
 export const actions = {
   /** Writes a plan, or refines the one there is; with `forceNew` without looking at it. */
@@ -106,4 +111,11 @@ export const actions = {
   deleteConversation: writes("converse.delete_conversation", forgotten),
   /** Makes a file of the conversation, at an address that works for a while. */
   exportConversation: reads("converse.export_conversation", exported),
+
+  /** Calls a tool of the agent; what comes of it is kept under `metadata.executionId`. */
+  executeTool: writes("tool.execute", executed),
+  /** A call of a tool that has ended, well or not. */
+  readToolResult: reads("tool.read", execution),
+  /** The calls of the conversation that have ended, the latest first. */
+  listToolExecutions: reads("tool.list", executions),
 };

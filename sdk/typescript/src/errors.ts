@@ -100,6 +100,7 @@ const BY_CODE: Record<Fault["code"], Kind> = {
   PLAN_NOT_FOUND: NotFoundError,
   STEP_NOT_FOUND: NotFoundError,
   TASK_NOT_FOUND: NotFoundError,
+  TOOL_NOT_FOUND: NotFoundError,
   VERSION_NOT_FOUND: NotFoundError,
   INVALID_STATE: ConflictError,
   DATABASE_ERROR: ExecutionError,

@@ -243,6 +243,9 @@ export interface Envelope {
     | ConversationRead
     | ConversationDeleted
     | ConversationExported
+    | ToolExecuted
+    | ExecutionRead
+    | Executions
     | ConversationBegun
     | Answered
     | Waiting
@@ -250,6 +253,35 @@ export interface Envelope {
   error?: Fault;
   completedAt?: string;
   metadata?: About;
+}
+
+export interface Execution {
+  id: string;
+  toolName: string;
+  input: unknown;
+  output: unknown;
+  status: "completed" | "failed";
+  executedAt: string;
+  metadata: Record<string, unknown>;
+}
+
+export interface ExecutionRead {
+  execution: Execution;
+}
+
+export interface ExecutionSummary {
+  id: string;
+  toolName: string;
+  inputSummary: string;
+  status: "completed" | "failed";
+  executedAt: string;
+  executionTimeMs: number;
+}
+
+export interface Executions {
+  executions: ExecutionSummary[];
+  total: number;
+  hasMore: boolean;
 }
 
 export interface ExportCounts {
@@ -284,6 +316,7 @@ export interface Fault {
     | "TASK_NOT_FOUND"
     | "TASK_REJECTED"
     | "TOOL_EXECUTION_FAILED"
+    | "TOOL_NOT_FOUND"
     | "UNAUTHORIZED"
     | "UNAVAILABLE"
     | "UNSUPPORTED_MEDIA_TYPE"
@@ -493,7 +526,10 @@ export type TaskRequest =
   | BuildRerunRequest
   | ConverseReadConversationRequest
   | ConverseDeleteConversationRequest
-  | ConverseExportConversationRequest;
+  | ConverseExportConversationRequest
+  | ToolExecuteRequest
+  | ToolReadRequest
+  | ToolListRequest;
 
 export type TaskStreamEvent = StatusEvent | TextEvent | QuestionEvent | TaskEvent;
 
@@ -503,6 +539,41 @@ export interface TextEvent {
   taskId: string;
   text: string;
   reset?: boolean;
+}
+
+export interface ToolExecuteRequest {
+  agentSlug: string;
+  metadata?: Record<string, unknown> | null;
+  toolName: string;
+  input: Record<string, unknown>;
+  timeoutMs?: number | null;
+  mode: "tool";
+  action: "execute";
+}
+
+export interface ToolExecuted {
+  toolName: string;
+  output: unknown;
+  executionTimeMs: number;
+  metadata: Record<string, unknown>;
+}
+
+export interface ToolListRequest {
+  agentSlug: string;
+  metadata?: Record<string, unknown> | null;
+  toolName?: string | null;
+  limit?: number | null;
+  offset?: number | null;
+  mode: "tool";
+  action: "list";
+}
+
+export interface ToolReadRequest {
+  agentSlug: string;
+  metadata?: Record<string, unknown> | null;
+  executionId: string;
+  mode: "tool";
+  action: "read";
 }
 
 export interface VersionDeleted {
@@ -556,4 +627,7 @@ export interface Actions {
   "converse.read_conversation": { request: ConverseReadConversationRequest; result: ConversationRead };
   "converse.delete_conversation": { request: ConverseDeleteConversationRequest; result: ConversationDeleted };
   "converse.export_conversation": { request: ConverseExportConversationRequest; result: ConversationExported };
+  "tool.execute": { request: ToolExecuteRequest; result: ToolExecuted | null };
+  "tool.read": { request: ToolReadRequest; result: ExecutionRead };
+  "tool.list": { request: ToolListRequest; result: Executions };
 }

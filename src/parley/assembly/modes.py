@@ -10,9 +10,11 @@ from parley.assembly.conversations import open_conversations
 from parley.core.actions import ACTIONS
 from parley.engine.exchange import Exchange
 from parley.engine.ledger import Ledger
+from parley.engine.toolcalls import ToolCalls
 from parley.faces.modes.calls import Calls
 from parley.faces.modes.conversing import ConversationCalls
 from parley.faces.modes.documents import DocumentCalls
+from parley.faces.modes.executing import ExecutionCalls
 from parley.faces.modes.face import Modes
 from parley.faces.modes.openapi import document
 from parley.faces.modes.rows import Offer, Row
@@ -32,8 +34,10 @@ async def open_modes(
     closes."""
     async with open_conversations(exchange, settings, secrets, base_url) as talks:
         documents, conversations, exports = talks.documents, talks.conversations, talks.exports
+        tools = exchange.execution.toolcalls
         offers = {
-            **DocumentCalls(documents).offers(), **ConversationCalls(conversations, exports).offers(), **(more or {}),
+            **DocumentCalls(documents).offers(), **ConversationCalls(conversations, exports).offers(),
+            **(ExecutionCalls(tools, conversations).offers() if isinstance(tools, ToolCalls) else {}), **(more or {}),
         }  # fmt: skip
         ledger = Ledger(exchange.store.library)
         tasks = Tasks(exchange, ledger, offers)

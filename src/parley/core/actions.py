@@ -16,10 +16,10 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 Code = Literal[
     "INVALID_MODE", "INVALID_ACTION", "MISSING_REQUIRED_PARAM", "CAPABILITY_NOT_FOUND", "PLAN_NOT_FOUND",
     "DELIVERABLE_NOT_FOUND", "VERSION_NOT_FOUND", "CONVERSATION_NOT_FOUND", "LLM_EXECUTION_FAILED",
-    "TOOL_EXECUTION_FAILED", "DATABASE_ERROR", "AGENT_NOT_FOUND", "EXECUTION_NOT_FOUND", "ORCHESTRATION_NOT_FOUND",
-    "STEP_NOT_FOUND", "UNAUTHORIZED", "INVALID_STATE", "INVALID_REQUEST", "FORBIDDEN", "NOT_FOUND", "TASK_NOT_FOUND",
-    "METHOD_NOT_ALLOWED", "STALE_CURSOR", "PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE", "TASK_CANCELED",
-    "TASK_REJECTED", "INTERNAL_ERROR", "UNAVAILABLE",
+    "TOOL_EXECUTION_FAILED", "DATABASE_ERROR", "AGENT_NOT_FOUND", "TOOL_NOT_FOUND", "EXECUTION_NOT_FOUND",
+    "ORCHESTRATION_NOT_FOUND", "STEP_NOT_FOUND", "UNAUTHORIZED", "INVALID_STATE", "INVALID_REQUEST", "FORBIDDEN",
+    "NOT_FOUND", "TASK_NOT_FOUND", "METHOD_NOT_ALLOWED", "STALE_CURSOR", "PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE",
+    "TASK_CANCELED", "TASK_REJECTED", "INTERNAL_ERROR", "UNAVAILABLE",
 ]  # fmt: skip
 STATUSES: dict[Code, int] = {
     "INVALID_MODE": 400,
@@ -34,6 +34,7 @@ STATUSES: dict[Code, int] = {
     "VERSION_NOT_FOUND": 404,
     "CONVERSATION_NOT_FOUND": 404,
     "AGENT_NOT_FOUND": 404,
+    "TOOL_NOT_FOUND": 404,
     "EXECUTION_NOT_FOUND": 404,
     "ORCHESTRATION_NOT_FOUND": 404,
     "STEP_NOT_FOUND": 404,
@@ -152,7 +153,8 @@ ACTIONS: tuple[Action, ...] = (
         answered.ConversationExported, changes=False,
     ),
     Action(
-        "tool", "execute", "execute_tool", asked.ExecuteTool, answered.ToolExecuted, ("TOOL_EXECUTION_FAILED",)
+        "tool", "execute", "execute_tool", asked.ExecuteTool, answered.ToolExecuted,
+        ("TOOL_NOT_FOUND", "TOOL_EXECUTION_FAILED", "TASK_CANCELED"), absent=True,
     ),
     Action(
         "tool", "read", "read_tool_result", asked.ReadExecution, answered.ExecutionRead, _NO_EXECUTION, changes=False

@@ -20,6 +20,7 @@ Offset = Annotated[int, Meta(ge=0, le=MAX_PLACE)]
 Confirmed = Annotated[bool, Meta(extra_json_schema={"const": True}, description="Must be true.")]
 Temperature = Annotated[float, Meta(ge=0, le=2)]
 Tokens = Annotated[int, Meta(ge=1, le=1_000_000)]
+CallTime = Annotated[int, Meta(ge=1, le=3600 * 1000)]
 Milliseconds = Annotated[int, Meta(ge=1, le=24 * 3600 * 1000)]
 
 
@@ -157,7 +158,7 @@ class ExportConversation(Params, frozen=True, rename="camel", kw_only=True):
 class ExecuteTool(Params, frozen=True, rename="camel", kw_only=True):
     tool_name: Text
     input: dict[str, Raw]
-    timeout_ms: Milliseconds | None = None
+    timeout_ms: CallTime | None = None
 
 
 class ReadExecution(Params, frozen=True, rename="camel", kw_only=True):

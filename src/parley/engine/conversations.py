@@ -235,6 +235,8 @@ class Conversations:
     async def _erase(self, begun: Conversation, principal: Principal) -> int:
         """How many messages there were."""
         await self._stop([run async for run in self._runs(begun.principal, begun.id) if not run.ended], principal)
+        if (tooling := self._exchange.execution.toolcalls) is not None:
+            await tooling.forget(principal, begun.id)
         erased = 0
         async for run in self._runs(begun.principal, begun.id):
             if run.ended:

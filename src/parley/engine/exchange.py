@@ -187,8 +187,9 @@ class Exchange:
         conversation = conversation_for(opening.conversation)
         rules = self.agents.rules(agent.slug)
         start = Start(agent.slug, conversation, str(opening.principal), None, open=True, rules=rules)
+        start = replace(start, assignment=opening.assignment)
         try:
-            return await self.commands.execute(run_id, start)
+            return await self.commands.execute(run_id, start, key=opening.key)
         except VersionConflict:
             return Outcome(_same(await self.commands.state(run_id), start), [], replayed=True)
 

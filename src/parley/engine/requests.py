@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from parley.core.access import Principal
 from parley.core.conversations import Message
+from parley.core.documents import Assignment
 from parley.core.events import Steered
 from parley.core.plans import Rules
 from parley.core.runs import Run
@@ -35,6 +36,8 @@ class Opening(Struct, frozen=True):
     principal: Principal
     conversation: str
     run: str | None = None
+    assignment: Assignment | None = None
+    key: Key | None = None
 
 
 class Branch(Struct, frozen=True):

@@ -16,14 +16,16 @@ from parley.core.access import Principal
 from parley.core.agents import Agent
 from parley.core.canonical import Fields, Json, fields_of, stable_hash, text_of
 from parley.core.commands import Fail
+from parley.core.documents import Assignment
 from parley.core.mcp import PACK, TIMEOUT_S, Offer, Progressed, described, manifest_for, rules_for
 from parley.core.policy import Policy
 from parley.core.tools import Manifest, Pack
 from parley.engine.asks import Asked
+from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange
 from parley.engine.executions import Execution as Stored
 from parley.engine.executions import Executions
-from parley.engine.ports import Place, Record, Records, ToolResult
+from parley.engine.ports import Key, Place, Record, Records, ToolResult
 from parley.engine.requests import Opening
 from parley.engine.toolbox import Toolbox
 from parley.engine.tools import Tools
@@ -32,7 +34,7 @@ from parley.errors import ConversationMismatch, Invalid, KeyReused, RunEnded, To
 from parley.ids import RunId, is_id
 from parley.telemetry import tell
 
-__all__ = ["Execution", "ToolCall", "ToolCalls"]
+__all__ = ["Execution", "Task", "ToolCall", "ToolCalls"]
 
 KIND = "tool_execution"
 """Where the executions of a conversation are found."""
@@ -45,6 +47,16 @@ class _Listed(Struct, frozen=True, array_like=True):
 
     run: str
     tool: str
+
+
+class Task(Struct, frozen=True):
+    """What a call has that is a task: why its run is made, and under which key."""
+
+    assignment: Assignment | None = None
+    once: Key | None = None
+
+
+_UNNAMED = Task()
 
 
 class _Called(Struct, frozen=True):
@@ -87,6 +99,9 @@ class ToolCalls:
 
         Refused before anything is called: AgentNotFound, ToolNotFound, ToolAmbiguous, KeyReused, Invalid.
         """
+        return await self._execute(call, progressed, _UNNAMED)
+
+    async def _execute(self, call: ToolCall, progressed: Progressed | None, task: Task) -> Execution:
         _check(call)
         agent = self._exchange.agent(call.agent)
         begun = time.monotonic()
@@ -98,9 +113,19 @@ class ToolCalls:
         limit_s = max(limit_s - (time.monotonic() - begun), limit_s / 10)
         asked = _asked(call, id_, run, _Called(self.toolbox, agent, offer, progressed), limit_s)
         if call.run is None:
-            await self._exchange.open(Opening(agent.slug, call.principal, call.conversation, run))
+            opening = Opening(agent.slug, call.principal, call.conversation, run, task.assignment, task.once)
+            await self._exchange.open(opening)
         await self._list(call.principal, call.conversation, id_, _Listed(run, offer.full))
         return await self._carried_out(asked)
+
+    async def perform(self, call: ToolCall, task: Task) -> Outcome:
+        """The same as a task: the run that it is, which has ended. What was asked before under its key is told again,
+        also when its tool is there no more."""
+        before = await self._exchange.commands.replayed(task.once) if task.once else None
+        if before is not None and before.run.ended:
+            return before
+        execution = await self._execute(call, None, task)
+        return Outcome(await self._exchange.commands.state(execution.run), [])
 
     async def read(self, principal: Principal, conversation: str, execution_id: str) -> Execution | None:
         record = await self._records.get(KIND, _scope(principal, conversation), execution_id)

@@ -11,7 +11,7 @@ import schemathesis
 REACHED = "PARLEY_TEST_REACHED"
 """In the environment: a file for a line with each answer."""
 KNOWN = "PARLEY_TEST_KNOWN"
-"""In the environment: what there is, as JSON: conversation, versions, tasks."""
+"""In the environment: what there is, as JSON: conversations, versions, tasks, executions."""
 
 _calls = count()
 
@@ -29,16 +29,24 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwar
         case.headers["Prefer"] = "respond-async"
     if isinstance(case.body, dict):
         about(case.body, number, known["versions"])
+        of_tools(case.body, number, known["executions"])
 
 
 def about(body: dict[str, Any], number: int, versions: list[str]) -> None:
     if isinstance(body.get("agentSlug"), str):
-        body["agentSlug"] = "writer"
+        body["agentSlug"] = "caller" if body.get("mode") == "tool" else "writer"
     for name in ("versionId", "sourceVersionId", "planVersionId"):
         if isinstance(body.get(name), str):
             body[name] = versions[number % len(versions)]
     if isinstance(body.get("versionIds"), list) and len(body["versionIds"]) == 2:
         body["versionIds"] = versions[:2]
+
+
+def of_tools(body: dict[str, Any], number: int, executions: list[str]) -> None:
+    if isinstance(body.get("executionId"), str):
+        body["executionId"] = executions[number % len(executions)]
+    if isinstance(body.get("toolName"), str):
+        body["toolName"] = ("echo", "refuse", "nothing")[number % 3]
 
 
 @schemathesis.hook

@@ -5,7 +5,7 @@ from msgspec import NODEFAULT
 
 from parley.core.actions import ACTIONS, COMMON, STATUSES, Action
 
-OFFERED = ("plan", "build", "converse")
+OFFERED = ("plan", "build", "converse", "tool")
 
 
 def action_rows() -> list[str]:

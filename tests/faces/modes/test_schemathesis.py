@@ -11,11 +11,12 @@ import msgspec
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
-from parley import telemetry
+from parley import Text, Turn, agent, telemetry
 from parley.testing.servers import serving
 from tests.faces.modes.agents import AGENTS
 from tests.faces.modes.desk import Desk
 from tests.faces.modes.fuzzing import KNOWN, REACHED
+from tests.tools.mcp.conftest import server as tool_server
 
 ROOT = Path(__file__).parents[3]
 CHECKS = (
@@ -25,15 +26,23 @@ CHECKS = (
 EXAMPLES = 20
 
 
+@agent("caller", mcp=(tool_server(),))
+async def caller(turn: Turn):
+    """Has tools."""
+    yield Text("none")
+
+
 async def prepared(desk: Desk) -> dict[str, list[str]]:
     conversation, first, second = await desk.planned("plan")
     await desk.planned("build", conversation)
     read = await desk.ask(conversation, "plan", "read")
+    called = await desk.ask(conversation, "tool", "execute", "caller", toolName="echo", input={"n": 1})
     empty = await desk.begin()
     return {
         "conversations": [conversation, conversation, empty],
         "versions": [first, second],
-        "tasks": [first, second, read.task],
+        "tasks": [first, second, read.task, called.task],
+        "executions": [called.task],
     }
 
 
@@ -60,7 +69,7 @@ async def test_every_answer_is_in_the_document(tmp_path: Path) -> None:
     document, reached = tmp_path / "openapi.json", tmp_path / "reached"
     try:
         async with (
-            serving(tmp_path / "data", AGENTS) as server,
+            serving(tmp_path / "data", [*AGENTS, caller]) as server,
             httpx2.AsyncClient(base_url=server.url, timeout=20) as http,
         ):
             desk = await Desk.open(http)

@@ -10,6 +10,7 @@ from parley.errors import (
     ConversationNotFound,
     DocumentNotFound,
     DocumentVersionNotFound,
+    ExecutionNotFound,
     ExportFailed,
     Forbidden,
     Invalid,
@@ -25,6 +26,7 @@ from parley.errors import (
     RunNotFound,
     StaleCursor,
     StoreUnavailable,
+    ToolNotFound,
     Unauthenticated,
     UnknownAction,
     UnknownMode,
@@ -43,6 +45,8 @@ _CODES: list[tuple[type[ParleyError], Code]] = [
     (ConversationNotFound, "CONVERSATION_NOT_FOUND"),
     (AgentNotFound, "AGENT_NOT_FOUND"),
     (RunNotFound, "TASK_NOT_FOUND"),
+    (ToolNotFound, "TOOL_NOT_FOUND"),
+    (ExecutionNotFound, "EXECUTION_NOT_FOUND"),
     (NotFound, "NOT_FOUND"),
     (Unauthenticated, "UNAUTHORIZED"),
     (Forbidden, "FORBIDDEN"),
@@ -63,7 +67,8 @@ _NAMES = {
     "field": "field", "conversation": "conversationId", "version": "versionId", "scope": "scope", "floor": "floor",
     "cursor": "cursor", "limit": "limit", "supportedModes": "supportedModes", "supportedActions": "supportedActions",
     "agentSlug": "agentSlug", "requestedCapability": "requestedCapability",
-    "availableCapabilities": "availableCapabilities",
+    "availableCapabilities": "availableCapabilities", "tool": "toolName", "tools": "tools",
+    "execution": "executionId",
 }  # fmt: skip
 """What is told of an error's details, and how it is called on this wire."""
 

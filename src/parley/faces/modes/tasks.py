@@ -72,7 +72,7 @@ class Tasks:
     async def _result(self, view: View) -> Any | UnsetType:
         run = view.run
         if run.state in WAITING:
-            return _waiting(view)
+            return _waiting(view) if view.status.said is not None else UNSET
         if run.assignment is None:
             return Answered(_answer(view))
         return await self.told(run, view.status.said.parts if view.status.said else ())
@@ -109,8 +109,15 @@ def fault_of(view: View) -> Fault:
             return Fault("TASK_CANCELED", words or "The task was canceled.", details)
         case State.REJECTED:
             return Fault("TASK_REJECTED", words, details)
+        case _ if is_tool(view.run):
+            return Fault("TOOL_EXECUTION_FAILED", words, {**details, "executionId": view.run.id})
         case _:
             return Fault("LLM_EXECUTION_FAILED", words, details)
+
+
+def is_tool(run: Run) -> bool:
+    """Whether it is the call of a tool, and no agent has worked on it."""
+    return run.assignment is not None and run.assignment.mode == "tool"
 
 
 def _waiting(view: View) -> Waiting:
