@@ -246,6 +246,7 @@ async def open_faces(
                 table = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
                 with counting(exchange) as metrics:
                     routes = [
+                        *nodes,  # the most often asked first
                         *modes,
                         Mount(RUNTIME, Runtime(signed, table, settings.max_body_bytes)),
                         *_plain_routes(exchange, discovery),
@@ -253,7 +254,6 @@ async def open_faces(
                         *admin.routes(),
                         *mcp_routes(exchange, __version__, settings.max_body_bytes),
                         *edge,
-                        *nodes,
                     ]
                     faces = Addresses(
                         exchange, JsonRpc(operations, settings.max_body_bytes),

@@ -240,6 +240,8 @@ class Conversations:
             if run.ended:
                 erased += _count(run, True) if run.parent is None else 0
                 await self._forget(run)
+        if (tools := self._exchange.execution.toolcalls) is not None:
+            await tools.forget(Principal.parse(begun.principal), begun.id)
         return erased
 
     async def _forget(self, run: Run) -> None:

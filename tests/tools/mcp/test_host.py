@@ -201,3 +201,15 @@ async def test_a_missing_secret_is_named_and_costs_one_call(host: Host, value: s
 
 async def test_chatter_on_stdout_is_no_message(host: Host) -> None:
     assert await Used(host, agent_with(server(mode="chatty"))).output("echo", {"n": 1}) == {"n": 1}
+
+
+async def test_a_server_that_could_not_be_started_does_not_hold_up_whoever_asks_what_there_is(
+    host: Host, starts: Path
+) -> None:
+    ill = server("ill", "never", env={"STARTS": str(starts)}, start_timeout_s=0.3)
+    agent = agent_with(ill, server("good"), tools=("ill", "good/echo"))
+    for _ in range(3):
+        assert [one.full for one in await host.offers(agent)] == ["good/echo"]
+    assert len(started(starts)) == 1
+    assert (await Used(host, agent).call("ill/x")).data["code"] == "server_unavailable"
+    assert len(started(starts)) == 2

@@ -52,6 +52,7 @@ class Callers:
             return Caller(node=await self.node(scope, check_id(claimed)))
         principal: Principal | None = scope["principal"]
         if principal is not None:
+            demand(principal, "read")
             return Caller(principal)
         if own is None:
             raise Unauthenticated("this needs credentials, or X-Workspace-ID and a workspace auth token")

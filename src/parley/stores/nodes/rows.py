@@ -12,7 +12,8 @@ Row = tuple[Any, ...]
 NONE = Beat()
 _encode = msgspec.msgpack.Encoder().encode
 _decode_node = msgspec.msgpack.Decoder(Node).decode
-_decode_beat = msgspec.msgpack.Decoder(Beat).decode
+_encode_beat = msgspec.json.Encoder().encode
+_decode_beat = msgspec.json.Decoder(Beat).decode
 
 
 def words_of(node: Node) -> str:
@@ -26,7 +27,7 @@ def node_row(change: NodeChange) -> Row:
 
 
 def beat_row(id_: str, beat: Beat) -> Row:
-    return id_, beat.at, _encode(beat)
+    return id_, beat.at, _encode_beat(beat)
 
 
 def event_row(event: NodeEvent) -> Row:

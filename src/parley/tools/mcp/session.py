@@ -1,6 +1,7 @@
 """One server: started when it is needed, kept, asked, and started again after its end."""
 
 import asyncio
+import time
 from contextlib import AsyncExitStack
 from importlib.metadata import version
 from typing import cast
@@ -34,6 +35,7 @@ MAX_TOOLS = 1_000
 PROBE_S = 2.0
 """How long a server that was told to stop a call may take to show that it is still there."""
 CLOSE_S = 3.0
+REST_S = 10.0
 LISTEN_AGAIN_S = 5.0
 
 
@@ -59,6 +61,7 @@ class Session:
         self.state: State = "idle"
         self.reason = ""
         self.starts = 0
+        self._rests_until = 0.0
         self._open_transport = open_transport
         self._ready: asyncio.Future[_Life] | None = None
         self._life: _Life | None = None
@@ -67,7 +70,10 @@ class Session:
         self._closing = asyncio.Event()
 
     async def offers(self) -> list[Offer]:
-        """Its tools; asked for again only when it says that they have changed."""
+        """Its tools; asked for again only when it says that they have changed. One that could not be started a moment
+        ago is not waited for once more: a call finds out."""
+        if time.monotonic() < self._rests_until:
+            raise NotStarted(self.reason)
         life = await self._alive()
         try:
             return await self._listed(life)
@@ -152,7 +158,7 @@ class Session:
             await stack.enter_async_context(client)
             life = self._life = _Life(client, link)
             await self._listed(life)
-        self.state = "ready"
+        self.state, self._rests_until = "ready", 0.0
         return life
 
     async def _until_over(self, life: _Life) -> None:
@@ -239,6 +245,7 @@ class Session:
         self.state, self.reason = "failed", without(link.secrets, fault.message)
         tell("mcp.not_started", server=self.server.name, reason=self.reason, said=link.said)
         self._ready = None
+        self._rests_until = time.monotonic() + REST_S
         ready.set_exception(NotStarted(self.reason))
 
 
