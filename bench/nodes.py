@@ -14,7 +14,7 @@ from bench.rows import Case
 from bench.servers import ECHO, HERE, PARLEY
 from parley.clock import now_ms
 from parley.core.nodes import Beat, Happened, Node, NodeChange, Status
-from parley.engine.nodeports import EventQuery
+from parley.engine.ports.nodes import EventQuery
 from parley.ids import new_id
 from parley.security.nodes import new_token
 from parley.stores.nodes import SqliteNodes

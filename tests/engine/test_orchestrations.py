@@ -420,6 +420,18 @@ async def test_a_deleted_one_is_erased_with_its_steps(house: House) -> None:
             await house.exchange.visible(run, ANN)
 
 
+async def test_a_paused_one_is_deleted_with_what_it_has_under_way(house: House) -> None:
+    await house.open(workflow(at("a")))
+    id_ = (await house.begin(ANN)).id
+    await house.workers.began("a")
+    state = await house.orchestrations.pause(id_, ANN)
+    await house.orchestrations.delete(id_, ANN)
+    child = state.step("a").run
+    head = await house.store.head(child) if child else None
+    assert head
+    assert (head.run.principal, head.run.state, head.floor) == ("", State.CANCELED, head.run.version)
+
+
 async def test_a_fork_is_an_orchestration_of_its_own(house: House) -> None:
     await house.open(workflow(at("a"), at("b", "a")))
     first = await house.begin()

@@ -11,8 +11,8 @@ from parley.engine.bells import Bells
 from parley.engine.changes import Changes
 from parley.engine.liveness import GAP_MS, SLACK_MS, Liveness
 from parley.engine.nodefeed import NodeFeed
-from parley.engine.nodeports import EventQuery, NodeQuery
 from parley.engine.nodes import Nodes
+from parley.engine.ports.nodes import EventQuery, NodeQuery
 from parley.errors import StoreUnavailable
 from parley.stores.nodes import MemoryNodes
 from parley.stores.urls import MemoryUrls

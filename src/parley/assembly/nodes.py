@@ -11,8 +11,8 @@ from parley.engine.exchange import Exchange
 from parley.engine.liveness import FLUSH_S, SWEEP_S, Liveness
 from parley.engine.membership import TIDY_S, Loop
 from parley.engine.nodefeed import NodeFeed
-from parley.engine.nodeports import NodeStore, UrlCache
 from parley.engine.nodes import Nodes
+from parley.engine.ports.nodes import NodeStore, UrlCache
 from parley.errors import ParleyError
 from parley.faces.registry.callers import Callers
 from parley.faces.registry.calls import RegistryCalls

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from parley.core.nodes import NodeChange
-from parley.engine.nodeports import NodeStore
+from parley.engine.ports.nodes import NodeStore
 from parley.errors import ParleyError, StoreUnavailable
 from parley.telemetry import tell
 

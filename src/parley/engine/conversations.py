@@ -235,13 +235,13 @@ class Conversations:
     async def _erase(self, begun: Conversation, principal: Principal) -> int:
         """How many messages there were."""
         await self._stop([run async for run in self._runs(begun.principal, begun.id) if not run.ended], principal)
-        if (tooling := self._exchange.execution.toolcalls) is not None:
-            await tooling.forget(principal, begun.id)
         erased = 0
         async for run in self._runs(begun.principal, begun.id):
             if run.ended:
                 erased += _count(run, True) if run.parent is None else 0
                 await self._forget(run)
+        if (tools := self._exchange.execution.toolcalls) is not None:
+            await tools.forget(Principal.parse(begun.principal), begun.id)
         return erased
 
     async def _forget(self, run: Run) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from parley.core.access import can_communicate
 from parley.core.nodes import MAX_DEPTH, MAX_HOPS, Node, check_id
-from parley.engine.nodeports import NodeQuery, NodeStore
+from parley.engine.ports.nodes import NodeQuery, NodeStore
 from parley.errors import Invalid
 
 PAGE = 500

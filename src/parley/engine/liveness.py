@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from parley.clock import Clock
 from parley.core.nodes import BECAME, Beat, Node, NodeChange, NodeEvent, Status, changed
 from parley.engine.changes import Changes
-from parley.engine.nodeports import NodeStore
+from parley.engine.ports.nodes import NodeStore
 from parley.errors import ParleyError
 from parley.telemetry import tell
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from parley.core.nodes import NodeEvent
 from parley.engine.bells import Bells
-from parley.engine.nodeports import EventQuery, NodeStore
+from parley.engine.ports.nodes import EventQuery, NodeStore
 from parley.errors import CursorBeyondEnd, ParleyError
 from parley.telemetry import tell
 

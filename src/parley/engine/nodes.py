@@ -30,7 +30,7 @@ from parley.engine.changes import Changes
 from parley.engine.hierarchy import PAGE, Hierarchy
 from parley.engine.liveness import Liveness
 from parley.engine.nodefeed import NodeFeed
-from parley.engine.nodeports import EventQuery, NodeQuery, NodeStore, UrlCache
+from parley.engine.ports.nodes import EventQuery, NodeQuery, NodeStore, UrlCache
 from parley.errors import (
     AccessDenied,
     Conflict,

@@ -1,5 +1,6 @@
 """Orchestrations as those ask for them who are not the log: begin one, look at it, and say how it goes on."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -15,6 +16,7 @@ from parley.core.plans import Rules, check_rules
 from parley.core.runs import Run
 from parley.core.steps import Command, Pause, Resume, Retry, decide
 from parley.core.views import View
+from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange
 from parley.engine.planning import Planner
 from parley.engine.ports import Listing
@@ -23,6 +25,7 @@ from parley.errors import CannotPlan, InvalidState, OrchestrationNotFound, RunNo
 from parley.ids import RunId
 
 PAGE = 100
+PATIENCE_S = 2.0
 TRIES = 50
 
 
@@ -124,16 +127,20 @@ class Orchestrations:
             raise InvalidState(f"The orchestration is {state.status}; cancel it first.", state=state.status)
         for run in await self._runs(state.conversation, principal, state.agent):
             if run.orchestration == state.id:
-                await self._erase(run)
+                await self._stopped(run)
+                await self._exchange.retention.erase(run.id)
         return state.id
 
-    async def _erase(self, run: Run) -> None:
-        """With the runs of its steps, which are over as it is, or about to be."""
-        for child in run.children:
-            with suppress(RunNotFound):
-                if (await self._exchange.commands.state(child)).ended:
-                    await self._exchange.retention.erase(child)
-        await self._exchange.retention.erase(run.id)
+    async def _stopped(self, run: Run) -> None:
+        """Wait until the steps of one that was canceled have ended, too."""
+        try:
+            async with asyncio.timeout(PATIENCE_S + self._exchange.execution.grace_s):
+                for child in run.children:
+                    with suppress(RunNotFound):
+                        step = await self._exchange.commands.state(child)
+                        await self._exchange.settled(Outcome(step, [], replayed=True), ended=True)
+        except TimeoutError:
+            raise InvalidState("A step has not stopped yet; try again.", state="canceling") from None
 
     async def _steer(self, id_: str, principal: Principal, command: Command) -> Orchestration:
         for _ in range(TRIES):

@@ -51,7 +51,13 @@ class Retention:
                 return
 
     async def erase(self, run: RunId) -> None:
-        """Forget a run that has ended at its owner's wish: nothing of it can be seen afterwards."""
+        """Forget a run that has ended at its owner's wish: nothing of it can be seen afterwards. The runs of an
+        orchestration's steps are part of it, wherever they are."""
+        head = await self._store.head(run)
+        for child in head.run.children if head is not None and head.run.orchestration is not None else ():
+            step = await self._store.head(child)
+            if step is not None and step.run.ended:
+                await self.erase(child)
         if self.forget_too is not None:
             await self.forget_too(run)
         await self._store.erase(run)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from parley.core.nodes import Beat, Node, NodeChange, NodeEvent, NodeToken, Status
-from parley.engine.nodeports import EventQuery, NodeQuery, NodeStore
+from parley.engine.ports.nodes import EventQuery, NodeQuery, NodeStore
 
 AT = 1_700_000_000_000
 

@@ -16,13 +16,18 @@ from parley.core.canonical import stable_hash
 from parley.core.runs import State
 from parley.drivers.function import FunctionDriver
 from parley.engine.audit import verify_run
+from parley.engine.conversations import Conversations
+from parley.engine.documents import Asking, Documents
 from parley.engine.executions import Executions
+from parley.engine.export import Press
 from parley.engine.requests import Opening
 from parley.engine.streams import read_all
 from parley.engine.toolcalls import Execution, ToolCall, ToolCalls
 from parley.errors import AgentNotFound, ConversationMismatch, Invalid, KeyReused, ToolNotFound
+from parley.exports import RENDERERS
 from parley.ids import RunId
 from parley.settings import Settings
+from parley.stores.blobs import open_blobs
 from parley.testing.waiting import until
 from tests.tools.conftest import Clock, settings_for
 from tests.tools.mcp.conftest import agent_with, new_host, server
@@ -88,6 +93,20 @@ async def test_an_execution_is_told_read_and_listed(world: World) -> None:
         assert await world.tools.list(principal, conversation) == ([], 0)
     assert await world.tools.forget(ANN, "c1") == 2
     assert await world.tools.list(ANN, "c1") == ([], 0)
+
+
+async def test_what_tools_did_in_a_conversation_is_forgotten_with_it(world: World) -> None:
+    made = await world.execute(given={"n": 1})
+    elsewhere = await world.execute(given={"n": 2}, conversation="c2")
+    conversations = Conversations(
+        world.exchange, Documents(world.exchange), Press(RENDERERS, open_blobs("memory:")), patience_s=1.0
+    )
+    await conversations.begin(ANN, "a", "c1")
+    await conversations.delete(Asking(ANN, "c1", "a", "converse", "delete_conversation"), documents=True)
+    assert await world.tools.read(ANN, "c1", made.id) is None
+    assert await world.tools.list(ANN, "c1") == ([], 0)
+    assert await world.tools.list(ANN, "c2") == ([elsewhere], 1)
+    assert await read_all(world.exchange.store, RunId(made.run)) == []
 
 
 async def test_an_execution_is_a_run_whose_log_holds_the_call_and_its_result(world: World) -> None:

@@ -6,8 +6,8 @@ from starlette.types import Receive, Scope
 
 from parley.clock import Clock, iso, now_ms
 from parley.core.nodes import ACTIVITY_TYPES, Activity, NewNode, Patch, check_id
-from parley.engine.nodeports import NodeQuery
 from parley.engine.nodes import Nodes
+from parley.engine.ports.nodes import NodeQuery
 from parley.errors import Invalid, NodeNotFound, NotFound
 from parley.faces.registry.callers import Callers, by_principal, owner_of
 from parley.faces.registry.serving import (

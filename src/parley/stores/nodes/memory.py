@@ -6,7 +6,7 @@ from itertools import count
 from msgspec.structs import replace
 
 from parley.core.nodes import REACHABLE, Beat, Node, NodeChange, NodeEvent, judged
-from parley.engine.nodeports import EventQuery, NodeQuery
+from parley.engine.ports.nodes import EventQuery, NodeQuery
 from parley.stores.nodes.rows import NONE, words_of
 
 

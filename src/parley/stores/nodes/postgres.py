@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from parley.core.nodes import Beat, Node, NodeChange, NodeEvent, judged
-from parley.engine.nodeports import EventQuery, NodeQuery
+from parley.engine.ports.nodes import EventQuery, NodeQuery
 from parley.errors import StoreUnavailable
 from parley.stores.nodes.rows import beat_row, event_row, node_row, restored
 from parley.stores.pool import TROUBLE, Connection, Pool

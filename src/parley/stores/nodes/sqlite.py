@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from parley.core.nodes import Beat, Node, NodeChange, NodeEvent, judged
-from parley.engine.nodeports import EventQuery, NodeQuery
+from parley.engine.ports.nodes import EventQuery, NodeQuery
 from parley.stores.nodes.rows import beat_row, event_row, node_row, restored
 from parley.stores.sqlite import connect
 from parley.stores.threads import SqliteThread

@@ -1,4 +1,4 @@
-"""What nodes need from the outside, as protocols; beside those of `parley.engine.ports`."""
+"""What nodes need from the outside."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol

@@ -1,0 +1,63 @@
+"""What the engine needs from the outside, as protocols. An adapter is one module that implements one of them."""
+
+from parley.engine.ports.blobs import Blobs, PassingBlobs
+from parley.engine.ports.cluster import Cluster, Heard, Signals
+from parley.engine.ports.drivers import Distant, Driver, Forsaken, Leaving
+from parley.engine.ports.library import Found, Legible, Library
+from parley.engine.ports.logs import (
+    LASTING,
+    Append,
+    Archive,
+    Done,
+    Head,
+    Key,
+    Listing,
+    LogStore,
+    Nonces,
+    Readable,
+    Store,
+    StoredKey,
+)
+from parley.engine.ports.models import Answered, Delta, Finish, Llm, Sampling, Speech, Usage
+from parley.engine.ports.records import Moment, Place, Record, Records
+from parley.engine.ports.tools import ToolPack, ToolResult
+
+__all__ = [
+    "LASTING",
+    "Answered",
+    "Append",
+    "Archive",
+    "Blobs",
+    "Cluster",
+    "Delta",
+    "Distant",
+    "Done",
+    "Driver",
+    "Finish",
+    "Forsaken",
+    "Found",
+    "Head",
+    "Heard",
+    "Key",
+    "Leaving",
+    "Legible",
+    "Library",
+    "Listing",
+    "Llm",
+    "LogStore",
+    "Moment",
+    "Nonces",
+    "PassingBlobs",
+    "Place",
+    "Readable",
+    "Record",
+    "Records",
+    "Sampling",
+    "Signals",
+    "Speech",
+    "Store",
+    "StoredKey",
+    "ToolPack",
+    "ToolResult",
+    "Usage",
+]

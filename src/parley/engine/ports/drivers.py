@@ -1,0 +1,52 @@
+"""How agents do their work."""
+
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+from parley.core.agents import Agent
+from parley.core.runs import Run
+from parley.core.turns import Output
+from parley.ids import RunId
+
+if TYPE_CHECKING:
+    from parley.engine.turns import Turn
+
+
+class Driver(Protocol):
+    """How an agent does its work. `run` yields what happens during one turn."""
+
+    @property
+    def agent(self) -> Agent: ...
+
+    def run(self, turn: "Turn") -> AsyncGenerator[Output, None]: ...
+
+
+@runtime_checkable
+class Forsaken(Protocol):
+    """A driver whose work goes on elsewhere, so that it must be told when nobody wants it any more."""
+
+    async def forsake(self, run: Run) -> None:
+        """The run, of which something was noted, was canceled or has failed. Best effort, within a few seconds."""
+        ...
+
+
+@runtime_checkable
+class Leaving(Protocol):
+    """A driver whose work leaves something on this machine that nobody needs once the run has ended."""
+
+    async def left(self) -> list[RunId]:
+        """The runs of which something is there."""
+        ...
+
+    async def clear(self, run: Run) -> None:
+        """The run, of which something was noted, has ended, and what it made is in the log."""
+        ...
+
+
+@runtime_checkable
+class Distant(Protocol):
+    """A driver whose turns are done elsewhere, by somebody who comes for them (`engine.elsewhere`): nothing of it runs
+    in a replica, and `run` is never called."""
+
+    @property
+    def distant(self) -> Literal[True]: ...
