@@ -251,6 +251,8 @@ class Conversations:
             except ExportNotFound:
                 pass
         await self._exchange.retention.erase(run.id)
+        if (tools := self._exchange.execution.toolcalls) is not None:
+            await tools.forget_steps(run)
 
     async def _stop(self, runs: list[Run], principal: Principal) -> None:
         """Cancel them, and wait until they have ended."""

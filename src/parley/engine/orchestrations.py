@@ -129,6 +129,8 @@ class Orchestrations:
             if run.orchestration == state.id:
                 await self._stopped(run)
                 await self._exchange.retention.erase(run.id)
+                if (tools := self._exchange.execution.toolcalls) is not None:
+                    await tools.forget_steps(run)
         return state.id
 
     async def _stopped(self, run: Run) -> None:

@@ -19,6 +19,7 @@ from parley.core.commands import Fail
 from parley.core.documents import Assignment
 from parley.core.mcp import PACK, TIMEOUT_S, Offer, Progressed, described, manifest_for, rules_for
 from parley.core.policy import Policy
+from parley.core.runs import Run
 from parley.core.tools import Manifest, Pack
 from parley.engine.asks import Asked
 from parley.engine.commands import Outcome
@@ -154,6 +155,11 @@ class ToolCalls:
             await self._records.delete("execution", str(principal), f"{_decode(one.body).run} {one.id}")
             await self._records.delete(KIND, one.scope, one.id)
         return len(records)
+
+    async def forget_steps(self, run: Run) -> None:
+        """Those of an orchestration's steps, each of which has a conversation of its own."""
+        for step in run.children if run.orchestration is not None else ():
+            await self.forget(Principal.parse(run.principal), step)
 
     async def tick(self) -> None:
         """One round: end what broke off with its process, so that nobody waits for it; forget what is old."""

@@ -9,6 +9,7 @@ from parley.core.access import Principal
 from parley.core.agents import Agent
 from parley.core.canonical import Fields, Json
 from parley.core.mcp import Offer, Progressed
+from parley.core.runs import Run
 from parley.ids import RunId, new_id
 
 
@@ -63,3 +64,5 @@ class Tooling(Protocol):
     ) -> "tuple[list[Execution], int]": ...
 
     async def forget(self, principal: Principal, conversation: str) -> int: ...
+
+    async def forget_steps(self, run: Run) -> None: ...

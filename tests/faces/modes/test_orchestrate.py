@@ -164,6 +164,9 @@ async def test_a_stream_tells_of_steps_and_each_has_a_conversation_of_its_own(fl
     assert "<svg" in built.result["currentVersion"]["content"]
     called = await flows.desk.ask(query, "tool", "list", agent="supabase-query")
     assert [one["id"] for one in called.result["executions"]] == [query]
+    await flows.ask(conversation, "delete", confirm=True)
+    called = await flows.desk.ask(query, "tool", "list", agent="supabase-query")
+    assert called.result["total"] == 0
 
 
 async def test_pause_resume_and_what_each_answers(flows: Flows) -> None:
