@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from msgspec import Struct
 from starlette.routing import Route
 
 from parley.clock import now_ms
@@ -82,16 +83,24 @@ async def _last_flush(liveness: Liveness) -> None:
         tell("nodes.not_kept", error=error)
 
 
+class Serving(Struct, frozen=True):
+    """The nodes, and the routes to them."""
+
+    nodes: Nodes
+    routes: list[Route]
+
+
 @asynccontextmanager
 async def open_nodes(
     exchange: Exchange, settings: Settings, signing: SigningKeys, base_url: str, guard: Guard
-) -> AsyncGenerator[list[Route], None]:
+) -> AsyncGenerator[Serving, None]:
     """The routes of nodes and of those who look after them."""
     async with serving_nodes(exchange, settings) as nodes:
         callers = Callers(nodes, settings.auth)
         pairs = Pairs(signing.beside or signing, base_url)
-        yield [
+        routes = [
             *RegistryCalls(nodes, callers, pairs, guard).routes(),
             *StreamCalls(nodes, callers).routes(),
             *WorkspaceCalls(nodes, callers, guard).routes(),
         ]
+        yield Serving(nodes, routes)
