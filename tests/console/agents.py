@@ -5,7 +5,7 @@ import asyncio
 from parley import ArtifactChunk, Skill, Status, Text, Turn, agent
 from parley.demo import echo, relay, writer
 
-__all__ = ["author", "echo", "relay", "sleeper", "slow", "writer"]
+__all__ = ["author", "echo", "fussy", "relay", "sleeper", "slow", "writer"]
 
 
 @agent("sleeper", name="Sleeper")
@@ -33,3 +33,17 @@ async def author(turn: Turn):
     lines += ["1. Find a place in the shade", "2. Ask who comes", f"3. Carry {number + 4} baskets", ""]
     for line in lines:
         yield Text(f"{line}\n")
+
+
+_refused: set[str] = set()
+
+
+@agent("fussy", name="Fussy")
+async def fussy(turn: Turn):
+    """Refuses what it hears for the first time, and waits where it is told to."""
+    if "slowly" in turn.text:
+        await asyncio.sleep(2)
+    if "fail" in turn.text and turn.text not in _refused:
+        _refused.add(turn.text)
+        raise ValueError("Not this time.")
+    yield Text("A room above the harbour.")
