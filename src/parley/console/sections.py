@@ -10,6 +10,7 @@ from parley.console.pages.agents import AgentPages
 from parley.console.pages.conversations import ConversationPages
 from parley.console.pages.entrance import EntrancePages
 from parley.console.pages.inbox import InboxPages, count_waiting
+from parley.console.pages.orchestrations import OrchestrationPages
 from parley.console.pages.page import Page
 from parley.console.pages.run import RunPages
 from parley.console.pages.runs import RunsPages
@@ -43,4 +44,5 @@ SECTIONS: list[Section] = [
     Section("agents", AgentPages, "Agents", "/agents", "agents"),
     Section("conversations", VersionPages),
     Section("conversations", ConversationPages, "Conversations", "/conversations", "conversations"),
+    Section("orchestrations", OrchestrationPages, "Orchestrations", "/orchestrations", "orchestrations"),
 ]

@@ -112,7 +112,9 @@ class ConversationPages:
     async def _row(self, talk: Talk) -> Row:
         view = await self._desk.exchange.view(talk.latest.id, told=True)
         said = next((text_of(one.parts) for one in view.history if one.role == "user"), "")
-        return Row(talk, said[:300])
+        assignment = talk.latest.assignment
+        done = f"{assignment.mode}: {assignment.action.replace('_', ' ')}" if assignment and not said else ""
+        return Row(talk, said[:300] or done)
 
     async def _sheet(self, owner: Principal, conversation: str, kind: Kind, version: str) -> Sheet:
         documents = self._desk.beside.documents
