@@ -17,6 +17,7 @@ from parley.assembly.packs import open_tools
 from parley.assembly.tools import open_toolcalls
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
+from parley.engine.admission import Allowance
 from parley.engine.conducting import Conductor
 from parley.engine.deliveries import Deliveries
 from parley.engine.elsewhere import Elsewhere
@@ -108,6 +109,7 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
         lease_s=settings.lease_s,
         keep_ms=_keep_ms(settings),
         shared=settings.store == "postgres",
+        allowance=Allowance(settings.max_sends_per_second, settings.max_sends_burst, settings.max_unfinished),
     )
     exchange.execution.conduct = Conductor(exchange).conducted
     for driver in drivers:
