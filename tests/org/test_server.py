@@ -160,11 +160,13 @@ async def test_a_task_that_takes_too_long_fails_and_says_so(tmp_path: Path) -> N
         await house.at_rest(task["id"])
 
 
+EVIL = "$(touch oops); `touch oops` && cat ../../../etc/passwd | tee ../oops > oops #äö\n"
+
+
 async def test_ten_megabytes_of_shell_and_dots_are_text_and_survive_a_restart(tmp_path: Path) -> None:
-    evil = "$(touch oops); `touch oops` && cat ../../../etc/passwd | tee ../oops > oops #äö\n"
     async with Embedded.open(tmp_path) as house:
         house.put("figures.csv", "1")
-        text = (f"List the files in {house.shared}\n" + evil * 130_000)[:10_000_000]
+        text = (f"List the files in {house.shared}\n" + EVIL * 130_000)[:10_000_000]
         task = await house.wire.send(text)
         assert state(task) == "completed"
         assert "figures.csv" in "".join(texts(task).values())
@@ -174,6 +176,21 @@ async def test_ten_megabytes_of_shell_and_dots_are_text_and_survive_a_restart(tm
             assert await wire.get(task["id"]) == task
         await again.stop()
     assert task["history"][0]["parts"][0]["text"] == text
+    assert not strays(tmp_path)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_ten_megabytes_reach_an_agentzero_as_they_are(tmp_path: Path, keyed: bool) -> None:
+    async with Zero.open(tmp_path, prefix="/api", keyed=keyed) as house:
+        house.put("figures.csv", "1")
+        text = (f"List the files in {house.shared}\n" + EVIL * 130_000)[:10_000_000]
+        task = await house.wire.send(text)
+        assert state(task) == "completed"
+        assert "figures.csv" in "".join(texts(task).values())
+        assert await house.wire.get(task["id"]) == task
+        (sent,) = [one for name in ("message_async", "api_message") for one in house.zero.called(name)]
+    assert task["history"][0]["parts"][0]["text"] == text
+    assert text in (sent.get("text"), sent.get("message"))
     assert not strays(tmp_path)
 
 
