@@ -127,7 +127,7 @@ class Calls:
             return await do(call)
 
     async def _begun(self, call: Call) -> bool:
-        """One that its owner knows from another face is begun here when it is first used, and any by what begins one."""
+        """One that its owner knows from another face is begun when it is first used here; any by what begins one."""
         if not call.action.begins:
             return await self._exists(call)
         await self._conversations.begin(call.principal, call.params.agent_slug, call.conversation)
