@@ -128,10 +128,11 @@ def held(before: Shown | None, now: Shown) -> Shown:
 
 
 def guidance(report: Report, workflow: Workflow | None, role: Role | None, evidence: Evidence) -> Guidance:
-    helps = _stage(role, "contingent").description
+    """Where nobody saw the attempts, what was tried is what the report says was being done."""
+    helps, doing = _stage(role, "contingent").description, status_text(report, workflow)
     return Guidance(
-        report.activity.current_task, evidence.reason or status_text(report, workflow),
-        evidence.tried[-_MAX_TRIED:], _failures(report, evidence),
+        report.activity.current_task, evidence.reason or doing, evidence.tried[-_MAX_TRIED:] or (doing,),
+        _failures(report, evidence),
         helps or "More detail about the task, or another way to go about it.",
         _partial(report, evidence),
     )  # fmt: skip
