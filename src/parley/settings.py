@@ -101,6 +101,9 @@ class Settings(BaseSettings):
         10 * 1024 * 1024, gt=0, description="Largest answer of a node, and largest event of its streams."
     )
     redis_url: SecretStr | None = Field(None, description="A Redis that knows where nodes are, beside the database.")
+    console_session_hours: float = Field(
+        12.0, gt=0, le=24 * 365, description="How long a browser stays signed in to the console."
+    )
     cards: Literal["both", "1.0"] = Field(
         "both", description="Whose fields cards carry for clients that do not say which version of A2A they speak."
     )
