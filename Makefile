@@ -42,11 +42,10 @@ conformance: $(STAMP) ## run the A2A conformance kit that lies at KIT
 contract: $(STAMP)   ## take additions to the runtime contract over into its snapshot
 	$(BIN)/python -m tests.faces.runtime.snapshot
 
-soak: $(STAMP)       ## kill -9 again and again, on SQLite and with two replicas; memory over 100,000 requests; overload
+soak: $(STAMP)       ## kill -9 again and again, on SQLite and with two replicas; memory over 100,000 requests
 	$(BIN)/pytest -s tests/test_crash.py --soak 100
 	$(BIN)/pytest tests/test_replicas.py -k kill_9 --soak 50
 	$(BIN)/python -m bench.memory
-	$(BIN)/python -m bench.overload
 
 clean:               ## forget what was built
 	rm -rf $(VENV) build dist .ruff_cache .import_linter_cache $(addprefix sdk/typescript/,node_modules build dist)

@@ -1,4 +1,4 @@
-"""Ten times what an agent may be asked: `python -m bench.overload [SECONDS]`, a part of `make soak`.
+"""Ten times what an agent may be asked: `python -m bench.overload [SECONDS]`.
 
 One server on SQLite, whose agent is capped at 50 runs a second. Requests come at their times, whether or not earlier
 ones were answered: first a little less than the cap, which is the normal, then ten times the cap. The exit code is 1
