@@ -15,12 +15,14 @@ from parley.assembly.console import open_console
 from parley.assembly.conversations import open_conversations
 from parley.assembly.edge import open_edge
 from parley.assembly.modes import open_modes
-from parley.assembly.nodes import open_nodes
+from parley.assembly.nodes import Neighbours, open_nodes
 from parley.assembly.packs import open_tools
 from parley.assembly.tools import open_toolcalls
 from parley.console.desk import Beside
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
+from parley.drivers.remote.nodes import absent_node
+from parley.engine.admission import Allowance
 from parley.engine.conducting import Conductor
 from parley.engine.deliveries import Deliveries
 from parley.engine.exchange import Exchange
@@ -105,8 +107,10 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
         lease_s=settings.lease_s,
         keep_ms=_keep_ms(settings),
         shared=settings.store == "postgres",
+        allowance=Allowance(settings.max_sends_per_second, settings.max_sends_burst, settings.max_unfinished),
     )
     exchange.execution.conduct = Conductor(exchange).conducted
+    exchange.serve_unlisted(absent_node)
     for driver in drivers:
         exchange.add(driver)
     OUTSIDE.open_guarded = lambda: GuardedTransport(Guard(allowed(settings)))
@@ -232,12 +236,13 @@ async def open_faces(
             deliveries = Deliveries(records)
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
             signed = signatures(settings, exchange.store)
+            neighbours = Neighbours(signing, cards, push, base_url, Guard(allowed(settings)))
             async with (
                 open_tools(exchange, settings, records, Guard(allowed(settings)), _keep_ms(settings)) as tools,
                 open_edge(exchange, settings, records, base_url) as edge,
                 open_conversations(exchange, settings, open_secrets(settings), base_url) as talks,
                 open_modes(exchange, settings, talks, __version__) as modes,
-                open_nodes(exchange, settings, signing, base_url, Guard(allowed(settings))) as nodes,
+                open_nodes(exchange, settings, neighbours) as nodes,
                 counting(exchange) as metrics,
                 open_console(
                     exchange,

@@ -16,6 +16,7 @@ from parley.core.runs import Run
 from parley.engine.conversations import MESSAGES
 from parley.engine.newest import newest
 from parley.engine.ports import Found, Listing
+from parley.engine.queues import place_in_queue
 from parley.engine.requests import Send
 from parley.engine.talks import Talk, recent_talks
 from parley.errors import ConversationNotFound, DocumentVersionNotFound, Invalid
@@ -135,7 +136,7 @@ class ConversationPages:
             return None
         timeline = await read_timeline(self._desk.exchange, runs[0].id)
         entries = list(timeline.entries.values())[-ENTRIES:]
-        return Seen(timeline.run or runs[0], entries, 0, await self._desk.exchange.place_in_queue(runs[0]))
+        return Seen(timeline.run or runs[0], entries, 0, await place_in_queue(self._desk.exchange, runs[0]))
 
     async def _exports(self, owner: Principal, conversation: str) -> "list[tuple[str, object]]":
         """The files that were made lately, with their links."""
