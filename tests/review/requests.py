@@ -14,7 +14,7 @@ Asked = tuple[str, str, Any, dict[str, str]]
 """The method, the path, the body and the headers."""
 
 MODERN_ONLY = ("server/discover", "subscriptions/listen")
-PLACES = {"slug": "echo", "agent": "far", "prefix": "nothing", "conversationId": "none"}
+PLACES = {"slug": "echo", "agent": "far", "prefix": "nothing", "conversationId": "none", "seq": "1", "number": "0"}
 """What stands in a path; an id that is not named here is one that nobody has."""
 
 
@@ -59,7 +59,7 @@ def request_for(asked: str, rule: Rule | None, node: str) -> Asked:
             own = rest.startswith(("/workspaces", "/registry"))
             path = re.sub(r"\{(\w+)(:\w+)?\}", lambda found: _place(found[1], node if own else new_id()), rest)
             accept = {"Accept": "text/event-stream"} if kind == "GET" and path.startswith("/mcp") else {}
-            return kind, path, _filled(given, node), accept
+            return "GET" if kind == "ANY" else kind, path, _filled(given, node), accept
 
 
 def _place(name: str, id_: str) -> str:

@@ -92,7 +92,7 @@ def complaint(reply: httpx2.Response, took_s: float) -> str:
         return f"{reply.status_code} {reply.text[:100]}"
     if took_s > SOON_S:
         return f"took {took_s:.1f} s"
-    if "set-cookie" in reply.headers or any("\n" in value for value in reply.headers.values()):
+    if any("stolen" in value or "\n" in value for value in reply.headers.values()):
         return f"headers {reply.headers}"
     return ""
 

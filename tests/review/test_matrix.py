@@ -112,8 +112,12 @@ def complaint(asked: str, who: str, rule: Rule, reply: httpx2.Response) -> str:
         expected = 403
     if asked in IN_STREAM and expected == 403 and status == 200:
         return "" if "PERMISSION_DENIED" in reply.extensions["first"] else reply.extensions["first"]
+    if asked.startswith("GET /console/") and who == "nobody":
+        return "" if (status, reply.headers["location"][:14]) == (303, "/console/login") else f"{status}"
     if status != expected:
         return f"{status} instead of {expected}"
+    if "/console/" in asked and "html" in reply.headers["content-type"]:
+        return "" if {401: "unauthenticated", 403: "permission_denied"}[status] in reply.text else reply.text
     return "" if is_refusal(asked, status, reply.json()) else f"refused in other words: {reply.text[:200]}"
 
 
