@@ -18,6 +18,7 @@ from rich.console import Console
 from parley.app import open_exchange, open_faces, tune_interpreter
 from parley.definitions.watching import Definitions, following
 from parley.errors import ConfigurationError
+from parley.faces.connections import Connection
 from parley.settings import Settings
 from parley.telemetry import logs
 
@@ -60,7 +61,7 @@ async def _serve(settings: Settings, definitions: Definitions) -> None:
         base_url = (settings.public_url or _url(listener)).rstrip("/")
         config = uvicorn.Config(
             await stack.enter_async_context(open_faces(exchange, settings, base_url, _grpc_port(settings))),
-            loop="none", http="httptools", ws="none", lifespan="off", log_level="warning", access_log=False,
+            loop="none", http=Connection, ws="none", lifespan="off", log_level="warning", access_log=False,
             timeout_graceful_shutdown=STOP_WAIT_S, server_header=False, proxy_headers=False,
         )  # fmt: skip
         server = _Server(config, lambda: _announce(base_url, list(exchange.agents)))
