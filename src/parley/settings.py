@@ -93,6 +93,7 @@ class Settings(BaseSettings):
         False, description="Whether nodes may also talk to those more than one level above or below them."
     )
     node_events_days: float = Field(30.0, gt=0, description="How long events and activities of nodes are kept.")
+    node_pair_s: int = Field(300, gt=0, le=300, description="How long the pair token of a discovery is good.")
     redis_url: SecretStr | None = Field(None, description="A Redis that knows where nodes are, beside the database.")
     cards: Literal["both", "1.0"] = Field(
         "both", description="Whose fields cards carry for clients that do not say which version of A2A they speak."

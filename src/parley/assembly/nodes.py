@@ -89,7 +89,7 @@ async def open_nodes(
     """The routes of nodes and of those who look after them."""
     async with serving_nodes(exchange, settings) as nodes:
         callers = Callers(nodes, settings.auth)
-        pairs = Pairs(signing.beside or signing, base_url)
+        pairs = Pairs(signing.beside or signing, base_url, life_s=settings.node_pair_s)
         yield [
             *RegistryCalls(nodes, callers, pairs, guard).routes(),
             *StreamCalls(nodes, callers).routes(),

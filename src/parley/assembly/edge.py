@@ -1,0 +1,41 @@
+"""What paired runtimes call, and those who pair them."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+from starlette.routing import Route
+
+from parley.engine.elsewhere import Elsewhere
+from parley.engine.exchange import Exchange
+from parley.engine.membership import TIDY_S, Loop
+from parley.engine.ports import Records
+from parley.faces.edge.claims import Platform
+from parley.faces.edge.pairing import PairingCalls
+from parley.faces.edge.runtimes import RuntimeCalls
+from parley.faces.edge.taskruns import TaskRunCalls
+from parley.security.runtimes import Runtimes
+from parley.settings import Settings
+
+
+@asynccontextmanager
+async def open_edge(
+    exchange: Exchange, settings: Settings, records: Records, base_url: str
+) -> AsyncGenerator[list[Route], None]:
+    """The routes of runtimes and of those who pair them; while it is open, leases run out when this replica leads."""
+    lease_s = settings.edge_lease_s
+    elsewhere = Elsewhere(exchange, records, lease_s=lease_s, grace_s=settings.cancel_grace_s)
+    runtimes = Runtimes(records, lease_s)
+    platform = Platform(settings.platform_name, settings.platform_origin or urlsplit(base_url).hostname or "")
+    tidying = Loop("runtimes", TIDY_S, runtimes.tick)
+    elsewhere.start()
+    tidying.start()
+    try:
+        yield [
+            *PairingCalls(exchange, elsewhere, runtimes, platform, base_url).routes(),
+            *RuntimeCalls(exchange, elsewhere, runtimes, platform, lease_s).routes(),
+            *TaskRunCalls(exchange, elsewhere, runtimes, platform, base_url, settings.max_body_bytes).routes(),
+        ]
+    finally:
+        await tidying.stop()
+        await elsewhere.close()
