@@ -174,7 +174,7 @@ class _Stream:
         self.method = method
         self.params = params
         self.key: str | None = None if method == "tasks/resubscribe" else key
-        self._flattener = Flattener()
+        self._flattener = Flattener(str(params.get("id", "")) if self.key is None else "")
         self._after: int | None = None
         self._status = ""
         self._happened = False

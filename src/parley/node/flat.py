@@ -17,8 +17,8 @@ class Flattener:
     """Follows one task, or one direct message, from event to event. `artifacts` is in what ends or waits; until then
     an event has the piece that has come as `artifact`, and its text as `message`."""
 
-    def __init__(self) -> None:
-        self.task: str = ""
+    def __init__(self, task: str = "") -> None:
+        self.task = task
         self.context: str | None = None
         self._artifacts: dict[str, Json] = {}
 

@@ -128,9 +128,10 @@ def briefing(peers: list[Peer]) -> str:
 
 
 def _lines(peer: Peer) -> list[str]:
-    role = f" ({peer.role})" if peer.role else ""
-    skills = [f"    - {skill.get('name', '')}: {_line(skill.get('description', ''))}" for skill in peer.skills]
-    return [f"- {peer.name}{role}, id {peer.id}: {_line(peer.description)}", *skills]
+    about, role = _line(peer.description), f" ({peer.role})" if peer.role else ""
+    skills = [(skill.get("name", ""), _line(skill.get("description", ""))) for skill in peer.skills]
+    more = [f"    - {name}: {words}" for name, words in skills if words != about]
+    return [f"- {peer.name}{role}, id {peer.id}: {about}", *more]
 
 
 def _line(text: object) -> str:
