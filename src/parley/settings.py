@@ -94,7 +94,17 @@ class Settings(BaseSettings):
     )
     node_events_days: float = Field(30.0, gt=0, description="How long events and activities of nodes are kept.")
     node_pair_s: int = Field(300, gt=0, le=300, description="How long the pair token of a discovery is good.")
+    proxy_timeout_s: float = Field(
+        120.0, gt=0, le=86_400, description="How long a node that is called through this server may be silent."
+    )
+    proxy_max_request_bytes: int = Field(1024 * 1024, gt=0, description="Largest request to a node.")
+    proxy_max_response_bytes: int = Field(
+        10 * 1024 * 1024, gt=0, description="Largest answer of a node, and largest event of its streams."
+    )
     redis_url: SecretStr | None = Field(None, description="A Redis that knows where nodes are, beside the database.")
+    console_session_hours: float = Field(
+        12.0, gt=0, le=24 * 365, description="How long a browser stays signed in to the console."
+    )
     cards: Literal["both", "1.0"] = Field(
         "both", description="Whose fields cards carry for clients that do not say which version of A2A they speak."
     )
