@@ -10,6 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from parley.errors import ConfigurationError
+from parley.faces.connections import Connection
 
 STOP_WAIT_S = 2
 _EVERYWHERE = ("0.0.0.0", "::")
@@ -21,7 +22,7 @@ class Listening(uvicorn.Server):
 
     def __init__(self, app: ASGIApp, announce: Callable[[], None], *, signals: bool = True) -> None:
         config = uvicorn.Config(
-            app, loop="none", http="httptools", ws="none", lifespan="off", log_level="warning", access_log=False,
+            app, loop="none", http=Connection, ws="none", lifespan="off", log_level="warning", access_log=False,
             timeout_graceful_shutdown=STOP_WAIT_S, server_header=False, proxy_headers=False,
         )  # fmt: skip
         super().__init__(config)
