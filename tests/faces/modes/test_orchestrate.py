@@ -118,7 +118,8 @@ async def flows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         folder = tmp_path_factory.mktemp("flows")
         calls = folder / "calls"
         caller = FunctionDriver(agent_with(server("wild", env={"CALLS": str(calls)}), slug="caller"), idle)
-        drivers = [*reading.drivers, worker, TWO, LOST, HANGING, caller, writer]
+        mute = FunctionDriver(Agent("mute", "Mute", "Can only read plans.", capabilities=("read_plan",)), idle)
+        drivers = [*reading.drivers, worker, TWO, LOST, HANGING, caller, mute, writer]
         async with (
             serving(folder / "data", drivers, **settings) as running,
             httpx2.AsyncClient(base_url=running.url, timeout=30) as http,
