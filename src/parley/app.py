@@ -11,6 +11,8 @@ from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
+from parley.assembly.console import open_console
+from parley.assembly.edge import open_edge
 from parley.assembly.modes import open_modes
 from parley.assembly.nodes import open_nodes
 from parley.assembly.packs import open_tools
@@ -19,11 +21,9 @@ from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.engine.conducting import Conductor
 from parley.engine.deliveries import Deliveries
-from parley.engine.elsewhere import Elsewhere
 from parley.engine.exchange import Exchange
 from parley.engine.frames import Frames
 from parley.engine.hooks import Hooks
-from parley.engine.membership import TIDY_S, Loop
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
 from parley.errors import ConfigurationError, ParleyError
@@ -36,10 +36,6 @@ from parley.faces.a2a.rest import Rest
 from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.a2a.witness import Witness
 from parley.faces.admin import Admin
-from parley.faces.edge.claims import Platform
-from parley.faces.edge.pairing import PairingCalls
-from parley.faces.edge.runtimes import RuntimeCalls
-from parley.faces.edge.taskruns import TaskRunCalls
 from parley.faces.http import Endpoint, answer
 from parley.faces.identity import Identified
 from parley.faces.mcp.assembly import MCP_HEADERS, mcp_routes
@@ -57,7 +53,6 @@ from parley.faces.tracing import Traced
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
-from parley.security.runtimes import Runtimes
 from parley.security.secrets import FILE as SECRETS_FILE
 from parley.security.secrets import Secrets
 from parley.security.signatures import DEVELOPMENT_KEYS, Signatures
@@ -240,6 +235,9 @@ async def open_faces(
                 open_edge(exchange, settings, records, base_url) as edge,
                 open_modes(exchange, settings, open_secrets(settings), base_url, __version__) as modes,
                 open_nodes(exchange, settings, signing, base_url, Guard(allowed(settings))) as nodes,
+                open_console(
+                    exchange, settings, entrance, open_secrets(settings), edge, base_url, __version__
+                ) as console,
                 _grpc(settings, grpc_port, base_url, operations, entrance, cards),
             ):
                 runs = Runs(exchange, Frames(exchange, records), default)
@@ -253,7 +251,8 @@ async def open_faces(
                         *MetricsFace(metrics, exchange).routes(),
                         *admin.routes(),
                         *mcp_routes(exchange, __version__, settings.max_body_bytes),
-                        *edge,
+                        *edge.routes,
+                        *console,
                     ]
                     faces = Addresses(
                         exchange, JsonRpc(operations, settings.max_body_bytes),
@@ -301,29 +300,6 @@ async def open_push(
         exchange.on_growth = exchange.retention.forget_too = None
         await push.close()
         await outbound.close()
-
-
-@asynccontextmanager
-async def open_edge(
-    exchange: Exchange, settings: Settings, records: Records, base_url: str
-) -> AsyncGenerator[list[Route], None]:
-    """The routes of runtimes and of those who pair them; while it is open, leases run out when this replica leads."""
-    lease_s = settings.edge_lease_s
-    elsewhere = Elsewhere(exchange, records, lease_s=lease_s, grace_s=settings.cancel_grace_s)
-    runtimes = Runtimes(records, lease_s)
-    platform = Platform(settings.platform_name, settings.platform_origin or urlsplit(base_url).hostname or "")
-    tidying = Loop("runtimes", TIDY_S, runtimes.tick)
-    elsewhere.start()
-    tidying.start()
-    try:
-        yield [
-            *PairingCalls(exchange, elsewhere, runtimes, platform, base_url).routes(),
-            *RuntimeCalls(exchange, elsewhere, runtimes, platform, lease_s).routes(),
-            *TaskRunCalls(exchange, elsewhere, runtimes, platform, base_url, settings.max_body_bytes).routes(),
-        ]
-    finally:
-        await tidying.stop()
-        await elsewhere.close()
 
 
 @asynccontextmanager

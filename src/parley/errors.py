@@ -109,10 +109,22 @@ class Unauthenticated(ParleyError):
     code = "unauthenticated"
 
 
+class CredentialTooLong(Invalid):
+    """A credential is too long for the cookie of a browser's session."""
+
+    code = "credential_too_long"
+
+
 class Forbidden(ParleyError):
     """Who asks is known, and may not do this."""
 
     code = "permission_denied"
+
+
+class ForgedRequest(Forbidden):
+    """A form did not come from a page of the console that this browser was given."""
+
+    code = "forged_request"
 
 
 class LinkRefused(Forbidden):

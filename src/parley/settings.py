@@ -94,6 +94,9 @@ class Settings(BaseSettings):
     )
     node_events_days: float = Field(30.0, gt=0, description="How long events and activities of nodes are kept.")
     redis_url: SecretStr | None = Field(None, description="A Redis that knows where nodes are, beside the database.")
+    console_session_hours: float = Field(
+        12.0, gt=0, le=24 * 365, description="How long a browser stays signed in to the console."
+    )
     cards: Literal["both", "1.0"] = Field(
         "both", description="Whose fields cards carry for clients that do not say which version of A2A they speak."
     )

@@ -196,9 +196,11 @@ class Execution:
             await asyncio.wait(tasks, timeout=self.grace_s)
 
     async def free_slots(self, agent: Agent) -> int:
-        """How many more of its turns could begin."""
+        """How many more of its turns could begin; none for an agent that works elsewhere, without a limit of ours."""
+        if agent.limits.max_concurrent is None:
+            return 0
         busy = await self._store.runs_in(State.WORKING, agent=agent.slug)
-        return (agent.limits.max_concurrent or 0) - sum(run.orchestration is None for run in busy)
+        return max(0, agent.limits.max_concurrent - sum(run.orchestration is None for run in busy))
 
     async def _dispatch(self, slug: str) -> None:
         try:

@@ -30,10 +30,10 @@ class Downloads:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             part = await self._part(scope)
-            content, media = _content(part)
+            content, media = content_of_part(part)
         except ParleyError as error:
             return await refuse(send, error)
-        return await answer(send, 200, content, _headers(part), _safe(media))
+        return await answer(send, 200, content, saved(part), media)
 
     async def _part(self, scope: Scope) -> Part:
         principal: Principal | None = scope["principal"]
@@ -63,6 +63,12 @@ def _number(scope: Scope) -> int:
     return int(asked)
 
 
+def content_of_part(part: Part) -> tuple[bytes, bytes]:
+    """The bytes of a part, and what they are."""
+    content, media = _content(part)
+    return content, _safe(media)
+
+
 def _content(part: Part) -> tuple[bytes, str]:
     if part.text is not None:
         return part.text.encode(), part.media_type or _TEXT
@@ -78,7 +84,7 @@ def _safe(media: str) -> bytes:
     return media.encode() if media.isascii() and media.isprintable() else _BYTES.encode()
 
 
-def _headers(part: Part) -> Headers:
+def saved(part: Part) -> Headers:
     """Saved and never shown: what an agent made must not run as a page of this server."""
     name = (part.filename or "artifact").rpartition("/")[2]
     return [

@@ -36,6 +36,8 @@ _PAIRED = ("/agent-runtimes/", "/agent-accounts/", "/task-runs/")
 """Where paired runtimes call: they have tokens of their own, which their face asks for."""
 _NODES = ("/registry/", "/workspaces")
 """Where nodes call: who shows none of our credentials may have a token of theirs, which that face asks for."""
+_CONSOLE = "/console"
+"""Where browsers come, who show what they have in a cookie: that face asks for it."""
 _FOREIGN = {"code": "foreign_origin", "message": "This server answers only requests from its own machine."}
 
 Seen = dict[bytes, bytes]
@@ -68,7 +70,7 @@ class Identified:
         seen = headers_of(scope)
         if self._local and not is_local(seen.get(b"host", b""), seen.get(b"origin"), self._origins):
             return await answer(send, 403, {"error": _FOREIGN})
-        if _is_runtime(scope["path"]) or scope["path"].startswith(_PAIRED):
+        if _is_below(scope["path"], RUNTIME) or scope["path"].startswith(_PAIRED):
             scope["principal"] = None
             return await self._app(scope, receive, send)
         try:
@@ -76,7 +78,7 @@ class Identified:
                 principal, receive = await self._signed(self._signatures, seen, receive)
             else:
                 principal = await self._gate.principal(_text(seen, b"authorization"), _text(seen, b"x-api-key"))
-            if principal is None and not _is_open(scope, seen):
+            if principal is None and not _is_open(scope, seen) and not _is_below(scope["path"], _CONSOLE):
                 raise Unauthenticated("This server needs credentials: Authorization: Bearer, or X-API-Key.")
         except ParleyError as error:
             if not (isinstance(error, Unauthenticated) and scope["path"].startswith(_NODES)):
@@ -124,8 +126,8 @@ def _read_again(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-def _is_runtime(path: str) -> bool:
-    return path.startswith(RUNTIME) and path[len(RUNTIME) :][:1] in ("", "/")
+def _is_below(path: str, place: str) -> bool:
+    return path.startswith(place) and path[len(place) :][:1] in ("", "/")
 
 
 def demanded(scope: Scope, right: Right | None = None) -> Principal:

@@ -11,8 +11,12 @@ def page_token(runs: list[Run], size: int) -> str:
     """The token of the page after these; empty when there is none."""
     if len(runs) < size or not runs:
         return ""
-    last = runs[-1]
-    return urlsafe_b64encode(f"{last.status_at}:{last.id}".encode()).decode().rstrip("=")
+    return place_token((runs[-1].status_at, runs[-1].id))
+
+
+def place_token(place: tuple[int, str] | None) -> str:
+    """What `page_cursor` reads again; empty for no place."""
+    return urlsafe_b64encode(f"{place[0]}:{place[1]}".encode()).decode().rstrip("=") if place else ""
 
 
 def page_cursor(token: str) -> tuple[int, str] | None:

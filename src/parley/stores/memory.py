@@ -72,6 +72,9 @@ class MemoryStore:
         if listing.oldest:
             found.sort(key=lambda run: (run.created_at, run.id))
             page = [run for run in found if listing.after is None or (run.created_at, run.id) > listing.after]
+        elif listing.newest:
+            found.sort(key=lambda run: (run.created_at, run.id), reverse=True)
+            page = [run for run in found if listing.after is None or (run.created_at, run.id) < listing.after]
         else:
             found.sort(key=lambda run: (run.status_at, run.id), reverse=True)
             page = [run for run in found if listing.after is None or (run.status_at, run.id) < listing.after]
@@ -134,4 +137,5 @@ def _matches(run: Run, listing: Listing) -> bool:
         and listing.conversation in (None, run.conversation)
         and listing.state in (None, run.state)
         and (listing.since is None or run.status_at >= listing.since)
+        and run.id.startswith(listing.prefix)
     )

@@ -15,7 +15,7 @@ from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
 from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.library import NOTE, DatabaseLibrary, statements
-from parley.stores.listings import paging
+from parley.stores.listings import filters, numbered, paged
 from parley.stores.nonces import PostgresNonces
 from parley.stores.pool import MAX_CONNECTIONS, RIVALRY, TROUBLE, Connection, Pool, Row
 from parley.stores.schema import Phase, migrate_postgres
@@ -79,12 +79,6 @@ ON CONFLICT (scope, name) DO UPDATE
   WHERE keys.at < $7 AND substr(keys.scope, 1, 4) <> '{LASTING}'
 RETURNING scope"""
 _FORGET_KEYS = f"DELETE FROM keys WHERE at < $1 AND substr(scope, 1, 4) <> '{LASTING}' RETURNING 1"
-
-_LISTED = (
-    "(principal = $1 OR $1::text IS NULL AND principal <> '') AND ($2::text IS NULL OR agent = $2) "
-    "AND ($3::text IS NULL OR conversation = $3) AND ($4::text IS NULL OR state = $4) "
-    "AND ($5::bigint IS NULL OR status_at >= $5)"
-)
 
 _NOTHING = frozenset(("INSERT 0 0", "UPDATE 0", "DELETE 0"))
 
@@ -155,13 +149,11 @@ class PostgresStore:
         return [_decode_run(row[0]) for row in rows]
 
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
-        place, order = paging(listing)
-        rows = await self._pool.fetch(
-            f"SELECT body FROM runs WHERE {_LISTED} AND ($6::bigint IS NULL OR {place} ($6, $7)) {order} LIMIT $8",
-            *_filters(listing), *(listing.after or (None, None)), listing.limit,
-        )  # fmt: skip
-        count = f"SELECT count(*) FROM runs WHERE {_LISTED}"
-        total = await self._one(count, *_filters(listing)) if listing.counted else None
+        where, values = filters(listing, "~>=~", "~<~")
+        sql, given = paged(listing, where, values)
+        rows = await self._pool.fetch(numbered(sql), *given)
+        count = numbered(f"SELECT count(*) FROM runs WHERE {where}")
+        total = await self._one(count, *values) if listing.counted else None
         return [_decode_run(row[0]) for row in rows], total[0] if total else 0
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
@@ -321,11 +313,6 @@ def _known_row(append: Append) -> Row:
 def _full_row(append: Append) -> Row:
     run = append.run
     return (*_known_row(append), run.agent, run.principal, run.conversation, run.created_at)
-
-
-def _filters(listing: Listing) -> Row:
-    state = listing.state.value if listing.state else None
-    return (listing.principal, listing.agent, listing.conversation, state, listing.since)
 
 
 def _event_row(event: Event) -> Row:

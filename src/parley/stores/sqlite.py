@@ -24,7 +24,7 @@ from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
 from parley.errors import ConfigurationError, KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.library import NOTE, DatabaseLibrary, sqlite_text, statements
-from parley.stores.listings import filters, paging
+from parley.stores.listings import filters, paged
 from parley.stores.nonces import FORGET_BATCH, Claim, claiming, forget_some, write_claims
 from parley.stores.schema import migrate_sqlite
 from parley.telemetry import tell
@@ -114,11 +114,8 @@ class SqliteReader:
 
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         where, values = filters(listing)
-        page, after = where, list[object]()
-        place, order = paging(listing)
-        if listing.after is not None:
-            page, after = f"{where} AND {place} (?, ?)", list[object](listing.after)
-        rows = await self._all(f"SELECT body FROM runs WHERE {page} {order} LIMIT ?", *values, *after, listing.limit)
+        sql, given = paged(listing, where, values)
+        rows = await self._all(sql, *given)
         count = f"SELECT count(*) FROM runs WHERE {where}"
         total = await self._one(count, *values) if listing.counted else None
         return [_decode_run(row[0]) for row in rows], total[0] if total else 0

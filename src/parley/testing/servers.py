@@ -19,6 +19,8 @@ from parley.settings import Settings
 class Server(Struct, frozen=True):
     url: str
     exchange: Exchange
+    app: ASGIApp
+    """What it serves: every face, and who may enter."""
 
     def agent(self, slug: str) -> str:
         return f"{self.url}/agents/{slug}"
@@ -36,7 +38,7 @@ async def serving(directory: Path, drivers: Sequence[Driver], **settings: object
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         app = await stack.enter_async_context(open_faces(exchange, values, url, values.grpc_port))
         await stack.enter_async_context(_listening(app, listener))
-        yield Server(url, exchange)
+        yield Server(url, exchange, app)
 
 
 @asynccontextmanager

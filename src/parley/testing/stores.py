@@ -226,6 +226,22 @@ class StoreContract:
         assert total == 5
         assert await store.list_runs(replace(asked, counted=False)) == (first, 0)
 
+    async def test_the_newest_come_first_wherever_they_stand(self, store: Store) -> None:
+        logs = [LogWriter(at=1000 * number) for number in (3, 1, 2, 5, 4)]
+        for log in logs:
+            await put(store, log.start())
+        await put(store, logs[1].append(Started(1, "r"), Completed()))
+        asked = Listing(newest=True, limit=3)
+        first, _ = await store.list_runs(asked)
+        rest, _ = await store.list_runs(replace(asked, after=(first[-1].created_at, first[-1].id)))
+        assert [run.created_at for run in (*first, *rest)] == [5001, 4001, 3001, 2001, 1001]
+        for log in logs:
+            beginning = log.run_id[:-1]
+            expected = {one.run_id for one in logs if one.run_id.startswith(beginning)}
+            found, _ = await store.list_runs(Listing(newest=True, prefix=beginning))
+            assert {run.id for run in found} == expected
+        assert await store.list_runs(Listing(prefix="nothing-like-it")) == ([], 0)
+
     async def test_what_is_erased_is_nobodys_and_says_nothing(self, store: Store) -> None:
         lasting, other, live = LogWriter(), LogWriter(), LogWriter()
         for log in (lasting, other, live):

@@ -80,6 +80,10 @@ class Listing(Struct, frozen=True):
     limit: int = 50
     oldest: bool = False
     """In the order in which they were begun, not latest status first; `after` then names a `created_at`."""
+    newest: bool = False
+    """In the opposite order, the one begun last first: a page stays what it was, whatever happens to its runs."""
+    prefix: str = ""
+    """What their ids begin with."""
     counted: bool = True
     """Whether it is asked how many there are; 0 is answered where it is not."""
 

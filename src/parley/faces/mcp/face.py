@@ -49,6 +49,13 @@ INSTRUCTIONS = (
     "tool again with its taskId as `task` and the answer as `message`. To go on with what was said before, give its "
     "conversationId as `conversation`. Large files are resources: read them by their address."
 )
+METHODS = frozenset(
+    (
+        "initialize", "server/discover", "ping", "tools/list", "tools/call", "resources/list",
+        "resources/templates/list", "resources/read", "subscriptions/listen",
+    )
+)  # fmt: skip
+"""All that is answered; in which revisions, each says itself."""
 _CAPABILITIES = {"tools": {"listChanged": True}, "resources": {}}
 _CHANGED = "notifications/tools/list_changed"
 _LISTS = frozenset(("server/discover", "tools/list", "resources/list", "resources/templates/list", "resources/read"))
@@ -137,6 +144,8 @@ class Mcp:
         params = read(Params, given)
         if asked.modern:
             envelope.check(asked.scope, request.method, params)
+        if request.method not in METHODS:
+            raise _unknown(request.method)
         if request.method == "tools/call":
             return await self._called(asked, request.id, read(CallParams, given), params)
         if request.method == "subscriptions/listen" and asked.modern:
@@ -177,7 +186,7 @@ class Mcp:
             case "resources/read", _:
                 return {"contents": await self._resources.read(principal, read(ReadParams, given).uri)}
             case _:
-                raise UnknownMethod(f"There is no method {method[:80]!r}.")
+                raise _unknown(method)
 
     async def _called(self, asked: _Asked, id_: CallId, wanted: CallParams, params: Params) -> None:
         principal = demanded(asked.scope)
@@ -281,6 +290,10 @@ class Mcp:
 
     def _about(self) -> Block:
         return {"capabilities": _CAPABILITIES, "instructions": INSTRUCTIONS}
+
+
+def _unknown(method: str) -> UnknownMethod:
+    return UnknownMethod(f"There is no method {method[:80]!r}.")
 
 
 def _meta(result: Block) -> dict[str, object]:

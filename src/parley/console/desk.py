@@ -1,0 +1,48 @@
+"""What pages may ask: the engine and what stands beside it, handed over once."""
+
+from msgspec import Struct
+
+from parley.core.access import Principal, may_see, may_use
+from parley.core.agents import Agent
+from parley.core.runs import Run
+from parley.engine.elsewhere import Elsewhere
+from parley.engine.exchange import Exchange
+from parley.errors import AgentNotFound
+from parley.security.credentials import Gate
+from parley.security.runtimes import Runtimes
+from parley.security.sessions import Sessions
+
+
+class Desk(Struct, frozen=True):
+    exchange: Exchange
+    gate: Gate
+    sessions: Sessions
+    runtimes: Runtimes
+    elsewhere: Elsewhere
+    base_url: str
+    platform: str
+    """How this server is called."""
+    version: str
+
+    def agents(self, principal: Principal) -> list[Agent]:
+        """Those that exist for somebody, by name."""
+        known = [agent for agent in self.exchange.agents.values() if may_use(principal, agent)]
+        return sorted(known, key=lambda agent: agent.name.lower())
+
+    def agent(self, slug: str, principal: Principal) -> Agent:
+        agent = self.exchange.agents.get(slug)
+        if agent is None or not may_use(principal, agent):
+            raise AgentNotFound(f"There is no agent {slug!r} here.")
+        return agent
+
+    def name_of(self, slug: str) -> str:
+        """What people call an agent; one that is no longer served by its slug."""
+        agent = self.exchange.agents.get(slug)
+        return agent.name if agent else slug
+
+    def owner(self, principal: Principal) -> str | None:
+        """Whose runs somebody sees: everybody's, for an administrator."""
+        return None if principal.may("admin") else str(principal)
+
+    def sees(self, principal: Principal, run: Run) -> bool:
+        return not run.gone and may_see(principal, run.principal)

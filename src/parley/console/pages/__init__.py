@@ -1,0 +1,1 @@
+"""The pages, one module for each thing that people look at."""

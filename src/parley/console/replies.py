@@ -1,0 +1,80 @@
+"""What a page gives back: bytes with their headers, or a stream."""
+
+import gzip
+from collections.abc import AsyncIterator
+from contextlib import closing
+from urllib.parse import quote
+
+from msgspec import Struct
+from starlette.types import Receive, Send
+
+from parley.engine.streams import Follower
+from parley.faces.http import Headers
+from parley.faces.sse import Chunk, write
+
+PREFIX = "/console"
+HTML = b"text/html; charset=utf-8"
+POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    b"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+GUARDED: Headers = [
+    (b"content-security-policy", POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+]
+_SMALL = 1000
+_LEVEL = 5
+
+
+class Reply(Struct):
+    body: bytes = b""
+    status: int = 200
+    media: bytes = HTML
+    headers: list[tuple[bytes, bytes]] = []
+    """Beside those that every answer has. A `cache-control` replaces `no-store`."""
+
+    async def give(self, send: Send, accepts: str, more: Headers) -> None:
+        body, headers = self.body, [*GUARDED, *self.headers, *more]
+        names = {name for name, _ in self.headers}
+        if b"cache-control" not in names:
+            headers.append((b"cache-control", b"no-store"))
+        if b"content-encoding" not in names and len(body) > _SMALL and "gzip" in accepts and _is_text(self.media):
+            body = gzip.compress(body, _LEVEL, mtime=0)
+            headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
+        headers += [(b"content-type", self.media), (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+class Stream(Struct):
+    """Frames of a run, or of anything else that is followed; `follower` is closed when its reader has left."""
+
+    frames: AsyncIterator[Chunk]
+    follower: Follower | None = None
+
+    async def write(self, receive: Receive, send: Send, more: Headers) -> None:
+        if self.follower is None:
+            return await write(receive, send, self.frames, _as_it_is, [*GUARDED, *more])
+        with closing(self.follower):
+            return await write(receive, send, self.frames, _as_it_is, [*GUARDED, *more])
+
+
+def redirect(path: str, status: int = 303) -> Reply:
+    """To another page of the console."""
+    return Reply(status=status, headers=[(b"location", f"{PREFIX}{path}".encode())])
+
+
+def path_of(*steps: str) -> str:
+    """A path below the console, each step quoted: ids are other people's words."""
+    return "".join(f"/{quote(step, safe='')}" for step in steps)
+
+
+def _as_it_is(chunk: Chunk) -> Chunk:
+    return chunk
+
+
+def _is_text(media: bytes) -> bool:
+    return media.startswith((b"text/", b"application/json"))

@@ -1,0 +1,24 @@
+// Forms without leaving the page. What comes back is HTML that the server rendered and escaped.
+const csrf = document.querySelector('meta[name="csrf"]')?.content ?? "";
+
+export async function post(form) {
+  const reply = await fetch(form.action, {
+    method: "POST",
+    body: new URLSearchParams(new FormData(form)),
+    headers: { "X-Requested-With": "parley", "X-CSRF-Token": csrf },
+  });
+  return { ok: reply.ok, html: reply.status === 204 ? "" : await reply.text() };
+}
+
+export function fragment(html) {
+  const template = document.createElement("template");
+  template.innerHTML = html;
+  return template.content;
+}
+
+// The notice of a refusal, in the form that was refused.
+export function complain(form, html) {
+  form.parentElement.querySelector(":scope > .notice")?.remove();
+  const notice = fragment(html).querySelector(".notice");
+  if (notice) form.after(notice);
+}

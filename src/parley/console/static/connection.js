@@ -1,0 +1,28 @@
+// Whether the server answers, shown on every page. Streams tell it; where there is none, it is asked now and then.
+const EVERY_MS = 15_000;
+const WORDS = { on: "Connected", again: "Connecting…", off: "No connection" };
+let heard = Date.now();
+
+export function tellConnection(state) {
+  if (state === "on") heard = Date.now();
+  const element = document.getElementById("connection");
+  if (!element || element.dataset.state === state) return;
+  element.dataset.state = state;
+  element.querySelector(".connection-word").textContent = WORDS[state];
+}
+
+async function look() {
+  if (document.hidden || Date.now() - heard < EVERY_MS) return;
+  try {
+    const reply = await fetch("/healthz", { cache: "no-store" });
+    tellConnection(reply.ok ? "on" : "off");
+  } catch {
+    tellConnection("off");
+  }
+}
+
+export function watchConnection() {
+  setInterval(look, EVERY_MS / 3);
+  addEventListener("offline", () => tellConnection("off"));
+  addEventListener("online", look);
+}

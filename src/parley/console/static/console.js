@@ -1,0 +1,20 @@
+// What every page has: the menu, times as people say them, copying, and whether the server is there.
+import "./copy.js";
+import { keepTimes } from "./times.js";
+import { watchConnection } from "./connection.js";
+
+const button = document.querySelector(".menu-button");
+const body = document.getElementById("nav");
+button?.addEventListener("click", () => {
+  const open = body.classList.toggle("open");
+  button.setAttribute("aria-expanded", String(open));
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && body?.classList.contains("open")) {
+    body.classList.remove("open");
+    button.setAttribute("aria-expanded", "false");
+    button.focus();
+  }
+});
+keepTimes();
+watchConnection();

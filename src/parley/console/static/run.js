@@ -1,0 +1,65 @@
+// <run-timeline>: entries as they come, text as it grows, and the panel of the run when its state changes.
+import "./answer.js";
+import { complain, fragment, post } from "./ask.js";
+import { follow } from "./stream.js";
+import { tellTimes } from "./times.js";
+
+const NEAR = 120;
+
+class RunTimeline extends HTMLElement {
+  #stop = () => {};
+
+  connectedCallback() {
+    this.addEventListener("submit", (event) => this.#submitted(event));
+    if ("still" in this.dataset) return;
+    this.#stop = follow(this.dataset.src, this.dataset.after, (told, id) => this.#heard(told, id));
+  }
+
+  disconnectedCallback() {
+    this.#stop();
+  }
+
+  #heard(told, id) {
+    const root = document.scrollingElement;
+    const pinned = root.scrollHeight - root.scrollTop - root.clientHeight < NEAR;
+    for (const change of told.changes) this.#change(change);
+    if (told.panel) {
+      this.dataset.state = told.state;
+      this.querySelector(".panel-slot").replaceChildren(fragment(told.panel));
+    }
+    this.dataset.after = id;
+    tellTimes(this);
+    // Whoever reads further up stays where they are.
+    if (pinned && root.scrollHeight > root.clientHeight) root.scrollTop = root.scrollHeight;
+    this.dispatchEvent(new CustomEvent("run-changed", { bubbles: true, detail: told }));
+  }
+
+  #change({ key, html, grow }) {
+    const before = this.querySelector(`#${CSS.escape(key)}`);
+    if (grow !== undefined) {
+      before?.querySelector(".growing")?.append(grow);
+      return;
+    }
+    const made = fragment(html);
+    if (before) {
+      const open = before.querySelector("details")?.open;
+      if (open) made.querySelector("details")?.setAttribute("open", "");
+      before.replaceWith(made);
+    } else {
+      this.querySelector(".entries").append(made);
+    }
+  }
+
+  async #submitted(event) {
+    const form = event.target;
+    if (!("quiet" in form.dataset) || form.closest("answer-box")) return;
+    event.preventDefault();
+    form.querySelector("button").disabled = true;
+    const { ok, html } = await post(form);
+    if (!ok) {
+      form.querySelector("button").disabled = false;
+      complain(form, html);
+    }
+  }
+}
+customElements.define("run-timeline", RunTimeline);

@@ -1,0 +1,30 @@
+// Times as people say them. The server writes them out in full, and they stay in the title.
+const words = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
+
+function said(at, now) {
+  const seconds = Math.round((at - now) / 1000);
+  const past = Math.abs(seconds);
+  if (past < 10) return "just now";
+  if (past < 60) return words.format(seconds, "second");
+  if (past < 3600) return words.format(Math.round(seconds / 60), "minute");
+  if (past < 86400) return words.format(Math.round(seconds / 3600), "hour");
+  if (past < 7 * 86400) return words.format(Math.round(seconds / 86400), "day");
+  return day.format(at);
+}
+
+export function tellTimes(root = document) {
+  const now = Date.now();
+  for (const element of root.querySelectorAll("time[data-ago]")) {
+    const at = Date.parse(element.dateTime);
+    element.title ||= full.format(at);
+    const text = said(at, now);
+    if (element.textContent !== text) element.textContent = text;
+  }
+}
+
+export function keepTimes() {
+  tellTimes();
+  setInterval(tellTimes, 20_000);
+}

@@ -1,0 +1,109 @@
+"""One server with demo data and one browser for all of it. Tests here are synchronous: the browser has its own loop."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from msgspec import Struct
+from playwright.sync_api import Browser, Page, sync_playwright
+
+HERE = Path(__file__).parent
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+_LISTENS = re.compile(r"listens on (\S+)")
+_skipped: list[str] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if BROWSER is not None:
+        return
+    for item in items:
+        if HERE in item.path.parents and "browser" in getattr(item, "fixturenames", ()):
+            _skipped.append(item.nodeid)
+            item.add_marker(pytest.mark.skip(reason="no browser"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _skipped:
+        terminalreporter.write_line(
+            f"{len(_skipped)} tests of the console skipped: no Chromium; make browser installs it"
+        )
+
+
+class Running(Struct):
+    """`parley serve` in a process of its own."""
+
+    process: "subprocess.Popen[str]"
+    url: str
+    data: Path
+
+    @property
+    def console(self) -> str:
+        return f"{self.url}/console"
+
+    def stop(self, how: int = signal.SIGTERM) -> None:
+        self.process.send_signal(how)
+        self.process.wait(20)
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+
+
+def start(data: Path, port: int = 0, agents: str = "agents.py", **env: str) -> Running:
+    log = data.parent / f"{data.name}.log"
+    with log.open("a") as out:
+        before = log.stat().st_size
+        process = subprocess.Popen(
+            [sys.executable, "-m", "parley", "serve", str(HERE / agents), "--data-dir", str(data), "--port", str(port)],
+            stderr=out, cwd=data.parent, text=True, env={**os.environ, "PARLEY_GRPC_PORT": "-1", **env},
+        )  # fmt: skip
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := _LISTENS.search(log.read_text()[before:]):
+            return Running(process, found[1], data)
+        time.sleep(0.05)
+    raise RuntimeError(f"The server did not start:\n{log.read_text()}")
+
+
+@pytest.fixture(scope="package")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    running = start(tmp_path_factory.mktemp("console") / "data")
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A fresh browser profile; the test fails when a script does, or when the policy refuses something."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    page = context.new_page()
+    page.set_default_timeout(10_000)
+    troubles: list[str] = []
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("console", lambda said: troubles.append(said.text) if "Content Security Policy" in said.text else None)
+    yield page
+    context.close()
+    assert troubles == []
+
+
+def send(server: Running, agent: str, text: str, key: str | None = None) -> str:
+    """Ask an agent over A2A, and wait until it has answered or asks; the id of the run."""
+    asked = {"message": {"messageId": f"m{time.monotonic_ns()}", "role": "ROLE_USER", "parts": [{"text": text}]}}
+    headers = {"A2A-Version": "1.0", **({"X-API-Key": key} if key else {})}
+    reply = httpx2.post(f"{server.url}/agents/{agent}/message:send", json=asked, headers=headers, timeout=30)
+    reply.raise_for_status()
+    return str(reply.json()["task"]["id"])

@@ -1,0 +1,87 @@
+"""Everything that the application answers, found in the application itself: one line for each thing to ask for."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from starlette.routing import Mount, Route, Router
+
+from parley.core.actions import ACTIONS
+from parley.faces.a2a.address import Addresses
+from parley.faces.a2a.discovery import CARD_PATHS
+from parley.faces.a2a.grpc import SERVICES
+from parley.faces.a2a.jsonrpc import METHODS
+from parley.faces.a2a.v03rest import V03Rest
+from parley.faces.a2a.v1 import V1
+from parley.faces.mcp.assembly import PATHS
+from parley.faces.mcp.face import METHODS as MCP_METHODS
+from parley.faces.modes.face import METHODS as MODES_METHODS
+from parley.faces.modes.face import TASKS, Modes
+from parley.faces.modes.words import PREFIX as MODES
+from parley.faces.runtime.face import Runtime
+from parley.faces.runtime.routes import PREFIX as RUNTIME
+
+_AT_AGENTS = {"_exchange", "_rpc", "_rest", "_discovery", "_downloads", "_others"}
+"""What an agent's address leads to; whoever adds to it adds to this walk."""
+
+
+def asked_of(app: Any) -> list[str]:
+    """`METHOD /path` for HTTP; `MCP method`, `RPC method`, `REST version operation`, `002 mode.action`, `gRPC method`
+    for what shares one path."""
+    addresses = _addresses(app)
+    assert set(vars(addresses)) == _AT_AGENTS, "tests/review/walk.py does not know what else is below /agents/{slug}"
+    return [*_agents(), *_grpc(), *_routes(addresses._others)]
+
+
+def _addresses(app: Any) -> Addresses:
+    while not isinstance(app, Addresses):
+        app = getattr(app, "_app", None) or app.app
+    return app
+
+
+def _agents() -> Iterator[str]:
+    yield from (f"RPC {method}" for method in METHODS)
+    for version, dialect in (("1.0", V1()), ("0.3", V03Rest())):
+        # In 0.3 over HTTP there is neither a list nor a fork.
+        missing = () if version == "1.0" else ("list", "fork")
+        yield from (f"REST {version} {operation}" for operation in dialect.params if operation not in missing)
+    for path in CARD_PATHS:
+        yield f"GET {path}"
+        yield f"GET /agents/{{slug}}{path}"
+    yield "GET /agents/{slug}/tasks/{task}/artifacts/{artifact}"
+
+
+def _grpc() -> Iterator[str]:
+    for service, (_, methods) in SERVICES.items():
+        yield from (f"gRPC {service}/{method}" for method in methods)
+
+
+def _routes(router: Any, at: str = "") -> Iterator[str]:
+    for route in router.routes:
+        if isinstance(route, Route):
+            yield from _route(route, at)
+        elif isinstance(route, Mount):
+            yield from _mount(route, at + route.path)
+        else:
+            yield f"{type(route).__name__} {at}{getattr(route, 'path', '')}"
+
+
+def _route(route: Route, at: str) -> Iterator[str]:
+    # Starlette answers HEAD wherever it answers GET, by the same function.
+    for method in sorted((route.methods or set()) - {"HEAD"}):
+        yield f"{method} {at}{route.path}"
+    if route.path == PATHS[0]:
+        yield from (f"MCP {method}" for method in sorted(MCP_METHODS))
+
+
+def _mount(mount: Mount, at: str) -> Iterator[str]:
+    face: Any = mount.app
+    if isinstance(face, Runtime):
+        yield from (f"{one.method} {RUNTIME}{one.path}" for one in face._routes.operations)
+    elif isinstance(face, Modes):
+        yield from (f"{method} {MODES}{path}" for path, method in MODES_METHODS.items() if path != TASKS)
+        offered = face._calls._offers
+        yield from (f"002 {one.mode}.{one.name}" for one in ACTIONS if (one.mode, one.name) in offered)
+    elif isinstance(face, Router) or hasattr(face, "routes"):
+        yield from _routes(face, at)
+    else:
+        yield f"GET {at}/{{path}}"
