@@ -14,11 +14,12 @@ from parley import __version__
 from parley.assembly.console import open_console
 from parley.assembly.edge import open_edge
 from parley.assembly.modes import open_modes
-from parley.assembly.nodes import open_nodes
+from parley.assembly.nodes import Neighbours, open_nodes
 from parley.assembly.packs import open_tools
 from parley.assembly.tools import open_toolcalls
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
+from parley.drivers.remote.nodes import absent_node
 from parley.engine.conducting import Conductor
 from parley.engine.deliveries import Deliveries
 from parley.engine.exchange import Exchange
@@ -105,6 +106,7 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
         shared=settings.store == "postgres",
     )
     exchange.execution.conduct = Conductor(exchange).conducted
+    exchange.serve_unlisted(absent_node)
     for driver in drivers:
         exchange.add(driver)
     OUTSIDE.open_guarded = lambda: GuardedTransport(Guard(allowed(settings)))
@@ -230,11 +232,12 @@ async def open_faces(
             deliveries = Deliveries(records)
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
             signed = signatures(settings, exchange.store)
+            neighbours = Neighbours(signing, cards, push, base_url, Guard(allowed(settings)))
             async with (
                 open_tools(exchange, settings, records, Guard(allowed(settings)), _keep_ms(settings)) as tools,
                 open_edge(exchange, settings, records, base_url) as edge,
                 open_modes(exchange, settings, open_secrets(settings), base_url, __version__) as modes,
-                open_nodes(exchange, settings, signing, base_url, Guard(allowed(settings))) as nodes,
+                open_nodes(exchange, settings, neighbours) as nodes,
                 open_console(
                     exchange, settings, entrance, open_secrets(settings), edge, base_url, __version__
                 ) as console,

@@ -308,6 +308,12 @@ class OutboundRefused(Invalid):
     code = "outbound_refused"
 
 
+class ReplyTooLarge(ParleyError):
+    """What a remote agent answers is larger than we take."""
+
+    code = "remote_too_large"
+
+
 class UnknownToolPack(Invalid):
     """No tool pack of this name is served here."""
 
@@ -518,3 +524,40 @@ class NodeHasChildren(Conflict):
     """A node that others belong to is removed only with them."""
 
     code = "node_has_children"
+
+
+class InvalidCaller(Forbidden):
+    """Who calls a node names itself as only this server itself may."""
+
+    code = "invalid_caller"
+
+
+class NodeOverBudget(ParleyError):
+    """The node has spent what it may spend this month."""
+
+    code = "node_over_budget"
+
+
+class NodeNotRoutable(ParleyError):
+    """The address of the node is none that this server connects to."""
+
+    code = "node_not_routable"
+
+
+class NodeUnreachable(ParleyError):
+    """Nobody answers at the address of the node, or what answers is of no use; `details['task_id']` is the run that
+    says more."""
+
+    code = "node_unreachable"
+
+
+class NodeTimedOut(ParleyError):
+    """The node took the request and said nothing in time; `details['task_id']` is the run that says more."""
+
+    code = "node_timed_out"
+
+
+class CallQueued(ParleyError):
+    """The node has no room at the moment: the call waits, and is carried out later; `details` say where it stands."""
+
+    code = "call_queued"

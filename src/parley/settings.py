@@ -93,6 +93,13 @@ class Settings(BaseSettings):
         False, description="Whether nodes may also talk to those more than one level above or below them."
     )
     node_events_days: float = Field(30.0, gt=0, description="How long events and activities of nodes are kept.")
+    proxy_timeout_s: float = Field(
+        120.0, gt=0, le=86_400, description="How long a node that is called through this server may be silent."
+    )
+    proxy_max_request_bytes: int = Field(1024 * 1024, gt=0, description="Largest request to a node.")
+    proxy_max_response_bytes: int = Field(
+        10 * 1024 * 1024, gt=0, description="Largest answer of a node, and largest event of its streams."
+    )
     redis_url: SecretStr | None = Field(None, description="A Redis that knows where nodes are, beside the database.")
     console_session_hours: float = Field(
         12.0, gt=0, le=24 * 365, description="How long a browser stays signed in to the console."

@@ -135,7 +135,7 @@ def _announce(base_url: str, slugs: list[str]) -> None:
         console.print(f"  {slug:<12} {base_url}/agents/{slug}")
     if slugs:
         here = "" if base_url.endswith(":8200") else f" --url {base_url}"
-        console.print(f"Try: [bold]{_program()} send {slugs[0]} 'hello'{here}[/bold]")
+        console.print(f"Try: [bold]{_program()} send {slugs[0]} 'hello'{here}[/bold]", soft_wrap=True)
 
 
 def _program() -> str:

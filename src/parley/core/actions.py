@@ -80,6 +80,8 @@ class Action(Struct, frozen=True):
     """Whether it changes something, so that it needs the right to send; else that to read is enough."""
     absent: bool = False
     """Whether the result can be null."""
+    begins: bool = False
+    """Whether it begins a conversation that nobody has begun yet; else there must be one."""
 
     @property
     def kind(self) -> Kind:
@@ -99,7 +101,7 @@ def _documents(mode: Literal["plan", "build"]) -> tuple[Action, ...]:
     return (
         Action(
             mode, "create", f"create_{noun}", create, created,
-            _MODEL if plan else (*_MODEL, "PLAN_NOT_FOUND", "VERSION_NOT_FOUND"), model=True,
+            _MODEL if plan else (*_MODEL, "PLAN_NOT_FOUND", "VERSION_NOT_FOUND"), model=True, begins=True,
         ),
         Action(
             mode, "read", f"read_{noun}", asked.ReadDocument,
@@ -154,7 +156,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "tool", "execute", "execute_tool", asked.ExecuteTool, answered.ToolExecuted,
-        ("TOOL_NOT_FOUND", "TOOL_EXECUTION_FAILED", "TASK_CANCELED"), absent=True,
+        ("TOOL_NOT_FOUND", "TOOL_EXECUTION_FAILED", "TASK_CANCELED"), absent=True, begins=True,
     ),
     Action(
         "tool", "read", "read_tool_result", asked.ReadExecution, answered.ExecutionRead, _NO_EXECUTION, changes=False
@@ -162,7 +164,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("tool", "list", "list_tool_executions", asked.ListExecutions, answered.Executions, changes=False),
     Action(
         "orchestrate", "create", "create_orchestration", asked.CreateOrchestration, answered.OrchestrationRead, _MODEL,
-        model=True,
+        model=True, begins=True,
     ),
     Action(
         "orchestrate", "read", "read_orchestration", asked.OneOrchestration, answered.OrchestrationRead,

@@ -25,7 +25,7 @@ from parley.engine.planning import StepRunner
 from parley.engine.ports import Blobs, Cluster, Distant, Driver, Key, LogStore, Signals
 from parley.engine.requests import Branch, Opening, Send, branch_key, send_key
 from parley.engine.retention import Retention
-from parley.engine.roster import Changed, Roster
+from parley.engine.roster import Changed, Roster, Unlisted
 from parley.engine.streams import Follower, Streams, entries_upto, read_all
 from parley.errors import (
     Conflict,
@@ -90,6 +90,10 @@ class Exchange:
         self.agents.add(driver)
         self._employ(driver)
 
+    def serve_unlisted(self, find: Unlisted) -> None:
+        """Serve also agents that are in no list: whoever knows the slug of one can ask it."""
+        self.agents.unlisted = self.execution.unlisted = find
+
     def replace(self, drivers: Sequence[Driver]) -> Changed:
         """Serve exactly these agents, all or none of the change.
 
@@ -106,7 +110,7 @@ class Exchange:
 
     def offer(self, slug: str) -> None:
         """Work of this agent waits: it is begun here, or those who come for it are told, on every replica."""
-        if slug in self.execution.drivers:
+        if self.execution.employs(slug):
             return self.execution.dispatch(slug)
         self.offers.ring(slug)
         if not self.membership.alone:

@@ -29,6 +29,11 @@ class Patience:
         await asyncio.gather(self._filling, return_exceptions=True)
         return await self._send({"type": "http.response.body", "body": body})
 
+    @property
+    def begun(self) -> bool:
+        """Whether something was sent, so that the status is 200."""
+        return self._filling is not None
+
     def stop(self) -> None:
         """Nobody is left to answer."""
         self._timer.cancel()

@@ -14,7 +14,7 @@ from joserfc.errors import InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
 from msgspec import Struct
 
-from parley.core.nodes import Node, pair_generation
+from parley.core.nodes import PLATFORM, Node, pair_generation
 from parley.errors import Unauthenticated
 from parley.ids import new_id
 from parley.security.signing import SigningKeys
@@ -52,11 +52,12 @@ class Pairs:
         self._known: KeySet | None = None
         self._looked_at = 0.0
 
-    async def issue(self, caller: Node, target: Node) -> tuple[str, int]:
-        """The token, and when it expires (seconds)."""
+    async def issue(self, caller: Node | None, target: Node) -> tuple[str, int]:
+        """The token, and when it expires (seconds). Without a caller it is the platform's own."""
         now = int(self._clock())
         claims = PairClaims(
-            self._issuer, caller.id, target.id, now, now + LIFE_S, new_id(), pair_generation(caller, target)
+            self._issuer, caller.id if caller else PLATFORM, target.id, now, now + LIFE_S, new_id(),
+            pair_generation(caller, target),
         )  # fmt: skip
         return await self._keys.sign_whole(msgspec.json.encode(claims), {"typ": TYPE}), claims.exp
 

@@ -63,6 +63,15 @@ async def test_a_conversation_without_its_documents_is_exported_so(desk: Desk) -
     assert b"They come and go." not in (await desk.http.get(exported["exportUrl"])).content
 
 
+async def test_an_export_says_which_agent_spoke(desk: Desk) -> None:
+    conversation, _, _ = await desk.planned()
+    await desk.ask(conversation, "plan", "create", agent="odd", message="Otherwise")
+    for format_, shown in (("markdown", "## Odd · "), ("html", "<b>Odd</b>"), ("json", '"speaker":"Odd"')):
+        exported = (await desk.ask(conversation, "converse", "export_conversation", format=format_)).result
+        file = (await desk.http.get(exported["exportUrl"])).text
+        assert file.count(shown) == 1, format_
+
+
 @pytest.mark.parametrize("artifacts", [True, False])
 async def test_a_deleted_conversation_is_not_there_any_more(desk: Desk, artifacts: bool) -> None:
     conversation, first, _ = await desk.planned()

@@ -270,7 +270,8 @@ async def test_what_cannot_be_orchestrated(flows: Flows) -> None:
     assert lost.body["error"]["details"]["reason"] == "plan_invalid"
     assert (await flows.ask(conversation, "create", message=" ")).refusal == (400, "MISSING_REQUIRED_PARAM")
     assert (await flows.ask(conversation, "delete", confirm=False)).refusal == (400, "MISSING_REQUIRED_PARAM")
-    assert (await flows.ask("nowhere", "create", message="Go")).refusal == (404, "CONVERSATION_NOT_FOUND")
+    assert (await flows.ask("nowhere", "read")).refusal == (404, "CONVERSATION_NOT_FOUND")
+    assert (await flows.ask("first-orchestrated", "create", message="Go")).status == 200
     empty = await flows.begin()
     for action, more in (("read", {}), ("pause", {}), ("cancel", {}), ("retry_step", {"stepId": "a"})):
         assert (await flows.ask(empty, action, **more)).refusal == (404, "ORCHESTRATION_NOT_FOUND")

@@ -21,7 +21,7 @@ from parley.faces.a2a.serving import call_of, open_stream, perform, version_of, 
 from parley.faces.a2a.streaming import Stream
 from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v1 import V1
-from parley.faces.http import MAX_BODY, answer, check_text, is_json, read_body
+from parley.faces.http import MAX_BODY, Headers, answer, check_text, is_json, read_body
 from parley.faces.patience import Patience
 from parley.faces.rpc import Id, InvalidRequest, Request, id_of, parse
 from parley.faces.sse import EVENTS
@@ -87,6 +87,11 @@ class JsonRpc:
             reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(asked.id), encode(result))
         except ParleyError as error:
             self._operations.refused(error)
+            begun = asked.patience is not None and asked.patience.begun
+            if not begun and (other := self.answer_of(error)) is not None:
+                if asked.patience is not None:
+                    asked.patience.stop()
+                return await answer(send, *other)
             reply = _failure(asked.id, error)
             if asked.streaming and asked.dialect is _OLD:
                 # A client of 0.3 reads nothing but events here.
@@ -100,6 +105,10 @@ class JsonRpc:
         if asked.patience is not None:
             return await asked.patience.answer(status, reply)
         return await answer(send, status, reply)
+
+    def answer_of(self, error: ParleyError) -> tuple[int, object, Headers] | None:
+        """What is answered in another way than JSON-RPC's: nothing, by the specification."""
+        return None
 
     async def _perform(self, asked: _Asked, scope: Scope, receive: Receive, send: Send) -> object:
         body = await read_body(receive, self._max_body)

@@ -113,7 +113,8 @@ class Calls:
         """The conversation is looked for first, then the agent is, then what it is asked about. All that a good request
         costs is its own work: the engine refuses by itself what is about a conversation that is not there."""
         unable = self.unable(call.principal, call.params.agent_slug, call.action)
-        if not call.conversation or (unable is not None and not await self._exists(call)):
+        needed = unable is not None and not call.action.begins
+        if not call.conversation or (needed and not await self._exists(call)):
             raise ConversationNotFound("There is no such conversation.", conversation=call.conversation)
         if unable is not None:
             raise unable
@@ -121,10 +122,16 @@ class Calls:
         try:
             return await do(call)
         except ConversationNotFound:
-            # One that its owner knows from another face is begun here when it is first used.
-            if not await self._exists(call):
+            if not await self._begun(call):
                 raise
             return await do(call)
+
+    async def _begun(self, call: Call) -> bool:
+        """One that its owner knows from another face is begun when it is first used here; any by what begins one."""
+        if not call.action.begins:
+            return await self._exists(call)
+        await self._conversations.begin(call.principal, call.params.agent_slug, call.conversation)
+        return True
 
     async def _exists(self, call: Call) -> bool:
         return await self._conversations.exists(call.principal, call.conversation) is not None
