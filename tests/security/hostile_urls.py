@@ -83,13 +83,14 @@ NAMES: dict[str, tuple[list[str], ...]] = {
     "inside-first.example": (["127.0.0.1", OUTSIDE],),
     "rebound.example": ([OUTSIDE], ["127.0.0.1"]),
     "rebound-mixed.example": ([OUTSIDE], [OUTSIDE, "127.0.0.1"]),
+    "rebound-late.example": ([OUTSIDE], [OUTSIDE], ["127.0.0.1"]),
 }
 """What a name server of somebody else's answers: each time the next of its answers, then the last again."""
 
 FRIEND = "friend.example"
 """A name that an operator allows; it is on this machine, too."""
 
-REBOUND = frozenset(("rebound.example", "rebound-mixed.example"))
+REBOUND = frozenset(("rebound.example", "rebound-mixed.example", "rebound-late.example"))
 """What is harmless when it is first looked at."""
 
 

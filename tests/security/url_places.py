@@ -50,6 +50,8 @@ class Place(Struct, frozen=True):
     give: Callable[[Given], Awaitable[Outcomes]]
     calls: bool = True
     """Whether an address that may be called is called; else it is kept for others to call."""
+    strict: bool = False
+    """Whether a name is not called at all where one of its addresses is forbidden."""
 
 
 @asynccontextmanager
@@ -271,7 +273,7 @@ PLACES: dict[str, Place] = {
     "POST /registry/register": Place(register, calls=False),
     "POST /workspaces": Place(create_node, calls=False),
     "PATCH /workspaces/{id}": Place(patch_node, calls=False),
-    "POST /workspaces/{id}/a2a": Place(proxy),
+    "POST /workspaces/{id}/a2a": Place(proxy, strict=True),
     "push notifications": Place(push),
     "a remote agent's card": Place(card),
     "MCP over HTTP": Place(mcp),
