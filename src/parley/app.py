@@ -20,6 +20,7 @@ from parley.assembly.tools import open_toolcalls
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.drivers.remote.nodes import absent_node
+from parley.engine.admission import Allowance
 from parley.engine.conducting import Conductor
 from parley.engine.deliveries import Deliveries
 from parley.engine.exchange import Exchange
@@ -104,6 +105,7 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
         lease_s=settings.lease_s,
         keep_ms=_keep_ms(settings),
         shared=settings.store == "postgres",
+        allowance=Allowance(settings.max_sends_per_second, settings.max_sends_burst, settings.max_unfinished),
     )
     exchange.execution.conduct = Conductor(exchange).conducted
     exchange.serve_unlisted(absent_node)

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from parley.errors import InvalidJson, PayloadTooLarge
+from parley.errors import InvalidJson, ParleyError, PayloadTooLarge
 
 MAX_BODY = 10 * 1024 * 1024
 
@@ -81,6 +81,12 @@ def check_text(body: bytes) -> None:
         body.decode()
     except UnicodeDecodeError as error:
         raise InvalidJson("The request is not UTF-8.", position=error.start) from None
+
+
+def retry_headers(error: ParleyError) -> Headers:
+    """How long to wait before asking again, where an error says so."""
+    wait_s = error.details.get("retry_after")
+    return [(b"retry-after", b"%d" % wait_s)] if isinstance(wait_s, int) else []
 
 
 async def answer(

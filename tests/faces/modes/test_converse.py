@@ -91,6 +91,25 @@ async def test_a_deleted_conversation_is_not_there_any_more(desk: Desk, artifact
     assert (await desk.ask(conversation, "converse", "read_conversation")).result["total"] == 0
 
 
+@pytest.mark.parametrize("mode", ["plan", "build"])
+async def test_what_was_kept_of_a_deleted_conversation_is_read_by_its_owner_alone(
+    desk: Desk, keys: dict[str, Headers], mode: str
+) -> None:
+    ann, bob = desk.of(keys["ann"]), desk.of(keys["bob"])
+    conversation, first, second = await ann.planned(mode)
+    await ann.ask(conversation, "converse", "delete_conversation", confirm=True, deleteArtifacts=False)
+    for version, current in ((first, False), (second, True)):
+        kept = (await ann.ask(other := await ann.begin(), mode, "read", versionId=version)).result
+        assert (kept["currentVersion"]["id"], kept["currentVersion"]["isCurrent"]) == (version, current)
+        assert kept["plan" if mode == "plan" else "deliverable"]["conversationId"] == ""
+        assert (await ann.ask(other, mode, "read")).result is None
+    assert (await bob.ask(await bob.begin(), mode, "read", versionId=first)).refusal == (404, "VERSION_NOT_FOUND")
+    swapped = "build" if mode == "plan" else "plan"
+    assert (await ann.ask(other, swapped, "read", versionId=first)).refusal == (404, "VERSION_NOT_FOUND")
+    refused = await ann.ask(other, mode, "set_current", versionId=first)
+    assert refused.refusal[0] == 404
+
+
 async def test_deleting_a_conversation_stops_what_is_under_way(desk: Desk) -> None:
     conversation = await desk.begin()
     begun = await desk.ask(

@@ -18,7 +18,7 @@ from parley.engine.conversations import Conversations
 from parley.engine.documents import Documents
 from parley.engine.exchange import Exchange
 from parley.engine.ledger import Ledger
-from parley.errors import AgentNotFound, ConversationNotFound, NotCapable, ParleyError
+from parley.errors import AgentNotFound, ConversationNotFound, NotCapable, ParleyError, RateLimited, Stopping
 from parley.faces.http import ClientGone, Headers, read_body
 from parley.faces.identity import demanded
 from parley.faces.modes.faults import Refusal, headers_of, refusal_of
@@ -80,7 +80,8 @@ class Calls:
             if isinstance(made, Outcome):
                 return await self._of_run(made, asked, later=wants_async(scope))
             return Reply(200, await self._of_read(made, call, asked))
-        except ClientGone:
+        except (ClientGone, RateLimited, Stopping):
+            # Who asks for too much is not kept in the books either.
             raise
         except Exception as error:  # noqa: BLE001 - the contract has an envelope for this too
             return self._refused(error, asked)
