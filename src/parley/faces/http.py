@@ -63,16 +63,20 @@ def is_json(scope: Scope) -> bool:
 
 
 async def read_body(receive: Receive, limit: int = MAX_BODY) -> bytes:
-    body = b""
+    pieces: list[bytes] = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
-        body += message.get("body", b"")
-        if len(body) > limit:
+        piece: bytes = message.get("body", b"")
+        size += len(piece)
+        if size > limit:
             raise PayloadTooLarge(f"The request is over the limit of {limit} bytes.", limit=limit)
+        pieces.append(piece)
         if not message.get("more_body", False):
-            return body
+            # Only now: each piece is copied once, however many there are.
+            return b"".join(pieces)
 
 
 def check_text(body: bytes) -> None:
