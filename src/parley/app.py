@@ -11,14 +11,13 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
-from parley.assembly.console import open_console
-from parley.assembly.conversations import Talks, open_conversations
+from parley.assembly.console import beside, open_console
+from parley.assembly.conversations import open_conversations
 from parley.assembly.edge import open_edge
 from parley.assembly.modes import open_modes
-from parley.assembly.nodes import Neighbours, Serving, open_nodes
+from parley.assembly.nodes import Neighbours, open_nodes
 from parley.assembly.packs import open_tools
 from parley.assembly.tools import open_toolcalls
-from parley.console.desk import Beside
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.drivers.remote.nodes import absent_node
@@ -247,7 +246,7 @@ async def open_faces(
                     metrics,
                     base_url,
                     __version__,
-                    _beside(talks, nodes, push, settings),
+                    beside(talks, nodes, push, settings),
                 ) as console,
                 _grpc(settings, grpc_port, base_url, a2a.operations, entrance, cards),
             ):
@@ -266,12 +265,6 @@ async def open_faces(
                 ]
                 faces = a2a.addresses(routes)
                 yield Traced(_identified(faces, settings, entrance, signed), metrics.answered)
-
-
-def _beside(talks: Talks, nodes: Serving, push: Push, settings: Settings) -> Beside:
-    return Beside(
-        talks.documents, talks.conversations, talks.exports.address, nodes.nodes, push.hooks, settings
-    )  # fmt: skip
 
 
 class _A2A:

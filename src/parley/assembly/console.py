@@ -5,17 +5,27 @@ from contextlib import asynccontextmanager
 
 from starlette.routing import Route
 
+from parley.assembly.conversations import Talks
 from parley.assembly.edge import Edge
+from parley.assembly.nodes import Serving
 from parley.clock import now_ms
 from parley.console.desk import Beside, Desk
 from parley.console.face import Console
 from parley.engine.exchange import Exchange
 from parley.engine.membership import Loop
+from parley.engine.push import Push
 from parley.security.credentials import Gate
 from parley.security.secrets import Secrets
 from parley.security.sessions import Sessions
+from parley.settings import Settings
 from parley.telemetry.metrics import Metrics
 from parley.telemetry.samples import EVERY_S, Samples
+
+
+def beside(talks: Talks, nodes: Serving, push: Push, settings: Settings) -> Beside:
+    return Beside(
+        talks.documents, talks.conversations, talks.exports.address, nodes.nodes, push.hooks, settings
+    )  # fmt: skip
 
 
 @asynccontextmanager
