@@ -10,6 +10,8 @@ from parley.console.pages.agents import AgentPages
 from parley.console.pages.conversations import ConversationPages
 from parley.console.pages.entrance import EntrancePages
 from parley.console.pages.inbox import InboxPages, count_waiting
+from parley.console.pages.keys import KeyPages
+from parley.console.pages.operations import OperationPages
 from parley.console.pages.orchestrations import OrchestrationPages
 from parley.console.pages.organisation import OrganisationPages
 from parley.console.pages.page import Page
@@ -49,4 +51,6 @@ SECTIONS: list[Section] = [
     Section("orchestrations", OrchestrationPages, "Orchestrations", "/orchestrations", "orchestrations"),
     Section("organisation", OrganisationPages, "Organisation", "/organisation", "organisation"),
     Section("topology", TopologyPages, "Topology", "/topology", "topology", "admin"),
+    Section("operations", KeyPages),
+    Section("operations", OperationPages, "Operations", "/operations", "operations", "admin"),
 ]
