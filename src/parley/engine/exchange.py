@@ -241,16 +241,9 @@ class Exchange:
             run = await self.visible(run_id, principal, agent)
             return await self._cancel(run.id, Cancel(str(principal), reason), key)
 
-    async def stored(self, run_id: str) -> Run | None:
-        """The run of this id, whoever's it is."""
-        try:
-            return await self.commands.state(RunId(run_id)) if is_id(run_id) else None
-        except RunNotFound:
-            return None
-
     async def visible(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """The run, if it exists for this principal (and at this agent's address)."""
-        run = await self.stored(run_id)
+        run = await self.commands.stored(run_id)
         if run is None or run.gone or not may_see(principal, run.principal) or agent not in (None, run.agent):
             raise RunNotFound("Task not found.")
         return run

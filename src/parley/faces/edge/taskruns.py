@@ -127,7 +127,7 @@ class TaskRunCalls:
         runtime = await self._runtimes.runtime_for(token_of(scope))
         body = await read_body(receive, self._max_body)
         run_id: str = scope["path_params"]["id"]
-        run = await self._exchange.stored(run_id)
+        run = await self._exchange.commands.stored(run_id)
         if run is None or run.agent != runtime.agent:
             raise RunNotFound("Task run not found.")
         return runtime, run, body

@@ -73,7 +73,7 @@ class Runs:
     async def owned(self, request: Request, thread_id: str) -> Run:
         """The run, if it is one of this thread and of the caller: decided by what is stored, not by what is claimed."""
         caller = request.caller()
-        run = await self._exchange.stored(request.run_id)
+        run = await self._exchange.commands.stored(request.run_id)
         if run is None or run.conversation != thread_id:
             raise NotFound("run/thread ownership record not found")
         if not may_see(caller, run.principal):
