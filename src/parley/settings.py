@@ -100,6 +100,7 @@ class Settings(BaseSettings):
         False, description="Whether nodes may also talk to those more than one level above or below them."
     )
     node_events_days: float = Field(30.0, gt=0, description="How long events and activities of nodes are kept.")
+    node_pair_s: int = Field(300, gt=0, le=300, description="How long the pair token of a discovery is good.")
     proxy_timeout_s: float = Field(
         120.0, gt=0, le=86_400, description="How long a node that is called through this server may be silent."
     )
