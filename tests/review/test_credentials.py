@@ -1,5 +1,5 @@
-"""Credentials that are forged, replayed, doubled or shown at the wrong door. Which kind opens which route is tried by the
-matrix, the forms of single tokens in tests/security."""
+"""Credentials that are forged, replayed, doubled or shown at the wrong door. Which kind opens which route is tried by
+the matrix, the forms of single tokens in tests/security."""
 
 import hmac
 import json
