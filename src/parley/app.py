@@ -236,10 +236,11 @@ async def open_faces(
                 open_modes(exchange, settings, open_secrets(settings), base_url, __version__) as modes,
                 open_nodes(exchange, settings, signing, base_url, Guard(allowed(settings))) as nodes,
                 open_console(
-                    exchange, settings, entrance, open_secrets(settings), edge, base_url, __version__
+                    exchange, settings, records, entrance, open_secrets(settings), edge, Guard(allowed(settings)),
+                    base_url, __version__,
                 ) as console,
                 _grpc(settings, grpc_port, base_url, operations, entrance, cards),
-            ):
+            ):  # fmt: skip
                 runs = Runs(exchange, Frames(exchange, records), default)
                 table = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
                 with counting(exchange) as metrics:

@@ -21,7 +21,6 @@ from parley.settings import Settings
 
 class Edge(Struct, frozen=True):
     runtimes: Runtimes
-    elsewhere: Elsewhere
     pairing: PairingCalls
     routes: list[Route]
 
@@ -40,7 +39,7 @@ async def open_edge(
     elsewhere.start()
     tidying.start()
     try:
-        yield Edge(runtimes, elsewhere, pairing, [
+        yield Edge(runtimes, pairing, [
             *pairing.routes(),
             *RuntimeCalls(exchange, elsewhere, runtimes, platform, lease_s).routes(),
             *TaskRunCalls(exchange, elsewhere, runtimes, platform, base_url, settings.max_body_bytes).routes(),

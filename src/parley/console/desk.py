@@ -1,13 +1,17 @@
 """What pages may ask: the engine and what stands beside it, handed over once."""
 
+from collections.abc import Callable
+
+import httpx2
 from msgspec import Struct
 
 from parley.core.access import Principal, may_see, may_use
 from parley.core.agents import Agent
 from parley.core.runs import Run
-from parley.engine.elsewhere import Elsewhere
+from parley.definitions.added import Added
 from parley.engine.exchange import Exchange
 from parley.errors import AgentNotFound
+from parley.faces.edge.pairing import PairingCalls
 from parley.security.credentials import Gate
 from parley.security.runtimes import Runtimes
 from parley.security.sessions import Sessions
@@ -17,8 +21,11 @@ class Desk(Struct, frozen=True):
     exchange: Exchange
     gate: Gate
     sessions: Sessions
+    pairing: PairingCalls
     runtimes: Runtimes
-    elsewhere: Elsewhere
+    added: Added
+    open_client: Callable[[], httpx2.AsyncClient]
+    """For addresses that somebody typed: it calls only where calls may go."""
     base_url: str
     platform: str
     """How this server is called."""

@@ -91,18 +91,23 @@ class Exchange:
         self._employ(driver)
 
     def replace(self, drivers: Sequence[Driver]) -> Changed:
-        """Serve exactly these agents, all or none of the change.
+        """Serve exactly these agents and the guests, all or none of the change.
 
         A turn under way ends with the driver it began with. What waits for a removed agent waits until it is back.
         """
         changed = self.agents.replace(drivers)
         for slug in changed.removed:
             self.execution.unregister(slug)
-        wanted = {driver.agent.slug: driver for driver in drivers}
         for slug in (*changed.added, *changed.replaced):
-            self._employ(wanted[slug])
+            if driver := self.agents.driver(slug):
+                self._employ(driver)
             self.offer(slug)
         return changed
+
+    def entertain(self, guests: Sequence[Driver]) -> Changed:
+        """Serve these beside the agents that are served anyway, in place of those that were added before."""
+        self.agents.guests = {driver.agent.slug: driver for driver in guests}
+        return self.replace(self.agents.hosts)
 
     def offer(self, slug: str) -> None:
         """Work of this agent waits: it is begun here, or those who come for it are told, on every replica."""
