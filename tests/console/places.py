@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from msgspec import Struct
+from playwright.sync_api import Page
 
 from tests.console.conftest import Running, Visitor, send
 
@@ -11,6 +12,14 @@ class Place(Struct, frozen=True):
     name: str
     path: Callable[[dict[str, str]], str]
     """Below `/console`, for what `demo` has made."""
+    press: str = ""
+    """A button that is pressed first."""
+
+    def visit(self, page: Page, console: str, made: dict[str, str]) -> None:
+        page.goto(f"{console}{self.path(made)}")
+        if self.press:
+            page.get_by_role("button", name=self.press).click()
+            page.wait_for_load_state()
 
 
 PAGES: list[Place] = [
@@ -23,7 +32,7 @@ PAGES: list[Place] = [
     Place("agents", lambda _: "/agents"),
     Place("agent", lambda _: "/agents/writer"),
     Place("adding", lambda _: "/agents/new"),
-    Place("pairing", lambda _: "/agents/laptop/pairing"),
+    Place("pairing", lambda _: "/agents/laptop/pairing", "Make a code"),
     Place("nothing", lambda _: "/nothing"),
 ]
 
