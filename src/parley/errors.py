@@ -164,9 +164,21 @@ class InvalidPairingToken(Unauthenticated):
 
 
 class RateLimited(ParleyError):
-    """Too many attempts; `details['retry_after']` says how many seconds to wait."""
+    """Too much was asked for, or too often; `details['retry_after']` says how many seconds to wait."""
 
     code = "rate_limited"
+
+
+class TooManyUnfinished(RateLimited):
+    """The principal has as many unfinished runs as it may have."""
+
+    code = "too_many_unfinished"
+
+
+class Stopping(ParleyError):
+    """This process is about to end and takes nothing more; another one will, or the next. `details['retry_after']`."""
+
+    code = "stopping"
 
 
 class SignatureRefused(Unauthenticated):
@@ -318,6 +330,12 @@ class OutboundRefused(Invalid):
     """
 
     code = "outbound_refused"
+
+
+class ReplyTooLarge(ParleyError):
+    """What a remote agent answers is larger than we take."""
+
+    code = "remote_too_large"
 
 
 class UnknownToolPack(Invalid):
@@ -530,3 +548,40 @@ class NodeHasChildren(Conflict):
     """A node that others belong to is removed only with them."""
 
     code = "node_has_children"
+
+
+class InvalidCaller(Forbidden):
+    """Who calls a node names itself as only this server itself may."""
+
+    code = "invalid_caller"
+
+
+class NodeOverBudget(ParleyError):
+    """The node has spent what it may spend this month."""
+
+    code = "node_over_budget"
+
+
+class NodeNotRoutable(ParleyError):
+    """The address of the node is none that this server connects to."""
+
+    code = "node_not_routable"
+
+
+class NodeUnreachable(ParleyError):
+    """Nobody answers at the address of the node, or what answers is of no use; `details['task_id']` is the run that
+    says more."""
+
+    code = "node_unreachable"
+
+
+class NodeTimedOut(ParleyError):
+    """The node took the request and said nothing in time; `details['task_id']` is the run that says more."""
+
+    code = "node_timed_out"
+
+
+class CallQueued(ParleyError):
+    """The node has no room at the moment: the call waits, and is carried out later; `details` say where it stands."""
+
+    code = "call_queued"

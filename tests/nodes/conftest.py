@@ -12,6 +12,7 @@ from parley.testing.databases import fresh_database
 from parley.testing.servers import Server, serving
 from tests.edge.runtime import web
 from tests.nodes.fleet import Fleet
+from tests.nodes.targets import AGENTS, GATE, Gate
 
 
 @pytest.fixture
@@ -72,6 +73,10 @@ class Site:
         shared = {"store": "sqlite", **self._settings, **settings}
         return await self._stack.enter_async_context(serving(self._directory, [], **shared))
 
+    async def close(self) -> None:
+        """All of them; others can be opened after."""
+        await self._stack.aclose()
+
 
 @pytest.fixture(params=["sqlite", "postgres", "sqlite+redis", "postgres+redis"])
 async def site(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Site]:
@@ -95,3 +100,16 @@ async def small(tmp_path: Path, http: httpx2.AsyncClient) -> AsyncIterator[Fleet
     """For what does not depend on the store."""
     async with serving(tmp_path / "data", [], store="memory") as server:
         yield Fleet(http, server.url)
+
+
+@pytest.fixture
+async def target(tmp_path: Path) -> AsyncIterator[Server]:
+    """A server whose agents are behind nodes of another."""
+    async with serving(tmp_path / "target", AGENTS, store="memory") as server:
+        yield server
+
+
+@pytest.fixture
+def gate() -> Gate:
+    GATE.close()
+    return GATE

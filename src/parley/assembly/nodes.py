@@ -2,10 +2,15 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 
+from msgspec import Struct
 from starlette.routing import Route
 
 from parley.clock import now_ms
+from parley.core.nodes import Beat, Node, node_of, slug_of
+from parley.core.runs import State
+from parley.drivers.remote.nodes import NodeAgents, NodeLimits
 from parley.engine.changes import Changes
 from parley.engine.exchange import Exchange
 from parley.engine.liveness import FLUSH_S, SWEEP_S, Liveness
@@ -13,12 +18,18 @@ from parley.engine.membership import TIDY_S, Loop
 from parley.engine.nodefeed import NodeFeed
 from parley.engine.nodes import Nodes
 from parley.engine.ports.nodes import NodeStore, UrlCache
+from parley.engine.proxying import Proxying
+from parley.engine.push import Push
+from parley.engine.rooms import Rooms
 from parley.errors import ParleyError
+from parley.faces.a2a.card import Cards
+from parley.faces.proxy.face import Proxy, ProxyRpc
+from parley.faces.proxy.operations import ProxyOperations
 from parley.faces.registry.callers import Callers
 from parley.faces.registry.calls import RegistryCalls
 from parley.faces.registry.streams import StreamCalls
 from parley.faces.registry.workspaces import WorkspaceCalls
-from parley.security.netguard import Guard
+from parley.security.netguard import Guard, check_places
 from parley.security.pairs import Pairs
 from parley.security.signing import SigningKeys
 from parley.settings import Settings, postgres_url
@@ -29,6 +40,7 @@ from parley.stores.urls import MemoryUrls, RedisUrls
 from parley.telemetry import tell
 
 CONNECTIONS = 4
+LOOK_S = 1.0
 _DAY_MS = 24 * 3600 * 1000
 
 
@@ -82,16 +94,66 @@ async def _last_flush(liveness: Liveness) -> None:
         tell("nodes.not_kept", error=error)
 
 
+class Neighbours(Struct, frozen=True):
+    """What nodes need of the rest of a server."""
+
+    signing: SigningKeys
+    cards: Cards
+    push: Push
+    base_url: str
+    guard: Guard
+
+
 @asynccontextmanager
 async def open_nodes(
-    exchange: Exchange, settings: Settings, signing: SigningKeys, base_url: str, guard: Guard
-) -> AsyncGenerator[list[Route], None]:
+    exchange: Exchange, settings: Settings, beside: Neighbours
+) -> AsyncGenerator[list[Route], None]:  # fmt: skip
     """The routes of nodes and of those who look after them."""
+    guard, signing = beside.guard, beside.signing
+    pairs = Pairs(signing.beside or signing, beside.base_url, life_s=settings.node_pair_s)
     async with serving_nodes(exchange, settings) as nodes:
-        callers = Callers(nodes, settings.auth)
-        pairs = Pairs(signing.beside or signing, base_url)
-        yield [
-            *RegistryCalls(nodes, callers, pairs, guard).routes(),
-            *StreamCalls(nodes, callers).routes(),
-            *WorkspaceCalls(nodes, callers, guard).routes(),
-        ]
+        callers, rooms = Callers(nodes, settings.auth), Rooms(nodes, exchange.store)
+        proxying = Proxying(exchange, nodes, rooms, partial(check_places, guard))
+        limits = NodeLimits(settings.proxy_timeout_s, settings.proxy_max_response_bytes)
+        operations = ProxyOperations(
+            exchange, beside.push, beside.cards, nodes, proxying, settings.proxy_timeout_s
+        )  # fmt: skip
+        most = settings.proxy_max_request_bytes
+        async with employing(exchange, nodes, NodeAgents(nodes, rooms, pairs, guard, limits)):
+            yield [
+                *RegistryCalls(nodes, callers, pairs, guard).routes(),
+                *StreamCalls(nodes, callers).routes(),
+                *WorkspaceCalls(nodes, callers, guard).routes(),
+                *Proxy(nodes, callers, proxying, ProxyRpc(operations, most * 2), most).routes(),
+            ]
+
+
+@asynccontextmanager
+async def employing(exchange: Exchange, nodes: Nodes, agents: NodeAgents) -> AsyncGenerator[None, None]:
+    """While it is open, nodes can be asked through us, and what waits for one begins when it has room: at its next
+    heartbeat, or within moments where that, or the room, was seen by another replica."""
+    waiting: set[str] = set()
+
+    async def look() -> None:
+        runs = await exchange.store.runs_in(State.SUBMITTED)
+        waiting.clear()
+        waiting.update(run.agent for run in runs if node_of(run.agent) is not None)
+        for slug in waiting:
+            exchange.execution.dispatch(slug)
+
+    def beaten(node: Node, _: Beat) -> None:
+        if (slug := slug_of(node.id)) in waiting:
+            exchange.execution.dispatch(slug)
+
+    exchange.serve_unlisted(agents.driver)
+    nodes.on_beat = beaten
+    looking = Loop("nodes.waiting", LOOK_S, look)
+    looking.start()
+    try:
+        yield
+    finally:
+        await looking.stop()
+        nodes.on_beat = None
+        exchange.serve_unlisted(lambda _: None)
+        await exchange.execution.abandon(lambda run: node_of(run.agent) is not None)
+        await agents.close()

@@ -16,6 +16,9 @@ MAX_DEPTH = 32
 MAX_HOPS = 5
 MAX_SPEND = 10**12
 WEDGED = "wedged"
+PLATFORM = "platform"
+"""Who calls a node when no other node does: this server, on behalf of somebody outside."""
+_SLUG = "node:"
 DEGRADED_AT = 0.5
 RECOVERED_BELOW = 0.1
 
@@ -281,6 +284,17 @@ def changed(node: Node, now: int, **fields: object) -> Node:
     return replace(node, version=node.version + 1, updated_at=now, **fields)
 
 
-def pair_generation(caller: Node, target: Node) -> str:
-    """Differs once one of the two was moved or removed."""
-    return f"{caller.generation}.{target.generation}"
+def pair_generation(caller: Node | None, target: Node) -> str:
+    """Differs once one of the two was moved or removed; the platform (None) never is."""
+    return f"{caller.generation if caller else 0}.{target.generation}"
+
+
+def slug_of(id_: str) -> str:
+    """A node as an agent: no agent that somebody defines can be called so."""
+    return _SLUG + id_
+
+
+def node_of(slug: str) -> str | None:
+    """The node that an agent's slug stands for; None for any other agent."""
+    id_ = slug.removeprefix(_SLUG)
+    return id_ if slug.startswith(_SLUG) and _ID.fullmatch(id_) else None

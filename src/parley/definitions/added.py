@@ -86,7 +86,9 @@ class Added:
             return None
 
     def _apply(self) -> None:
-        self._exchange.entertain([one.driver for one in self._served.values()])
+        agents = self._exchange.agents
+        agents.guests = {slug: one.driver for slug, one in self._served.items()}
+        self._exchange.replace(agents.hosts)
 
     def _driver(self, text: str, slug: str | None) -> Driver:
         if len(text.encode()) > MAX_BYTES:

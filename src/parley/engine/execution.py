@@ -17,11 +17,11 @@ from parley.core.views import View
 from parley.engine.attachments import Attachments
 from parley.engine.commands import Commands
 from parley.engine.outbox import Outbox
-from parley.engine.ports import Cluster, Driver, Store
+from parley.engine.ports import Cluster, Driver, Gated, Store
 from parley.engine.recall import earlier_notes, earlier_rounds
 from parley.engine.recent import RecentLogs
 from parley.engine.toolwords import Tooling
-from parley.engine.turns import Turn
+from parley.engine.turns import CURRENT, Turn
 from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
 from parley.ids import RunId
 from parley.telemetry import span, tell
@@ -82,6 +82,8 @@ class Execution:
         self.toolcalls: Tooling | None = None
         """The tools of agents, where there are any."""
         self._drivers: dict[str, Driver] = {}
+        self.unlisted: Callable[[str], Driver | None] = lambda _: None
+        """Finds drivers that nobody has registered."""
         self._jobs: dict[RunId, _Job] = {}
         self._dispatching: dict[str, asyncio.Task[None]] = {}
         self._asked_again: set[str] = set()
@@ -101,11 +103,18 @@ class Execution:
     def drivers(self) -> Mapping[str, Driver]:
         return self._drivers
 
+    def employs(self, slug: str) -> bool:
+        """Whether turns of this agent begin here."""
+        return self._driver(slug) is not None
+
+    def _driver(self, slug: str) -> Driver | None:
+        return self._drivers.get(slug) or self.unlisted(slug)
+
     async def admit(self, agent: Agent, *, at_once: bool = False) -> Begin | Rejected | None:
         """How a new input is taken: worked on at once; or queued (None), when its agent has a limit or works elsewhere;
         or not at all. An orchestration counts towards no limit: its steps do, maybe those of the very same agent."""
         limits = agent.limits
-        if (at_once or limits.max_concurrent is None) and agent.slug in self._drivers:
+        if (at_once or limits.max_concurrent is None) and self.employs(agent.slug):
             return None if self._closing else Begin(self._cluster.replica)
         if limits.max_queued is not None:
             # The one at the head of the queue may be about to begin: it does not count as waiting.
@@ -123,7 +132,7 @@ class Execution:
 
     def dispatch(self, slug: str) -> None:
         """Begin what waits, as far as slots allow. Asked while it is under way, it looks once more."""
-        if self._closing or slug not in self._drivers:
+        if self._closing or not self.employs(slug):
             return
         if slug in self._dispatching:
             self._asked_again.add(slug)
@@ -174,16 +183,17 @@ class Execution:
         return outcome.run
 
     def _driver_of(self, run: Run) -> Driver | None:
-        driver = self._drivers.get(run.agent)
+        driver = self._driver(run.agent)
         return self.conduct(driver) if driver and self.conduct and run.orchestration is not None else driver
 
-    async def abandon(self) -> None:
-        """This replica was given up: others have taken its runs, so stop working on them."""
-        for job in list(self._jobs.values()):
+    async def abandon(self, belongs: Callable[[Run], bool] = lambda _: True) -> None:
+        """This replica was given up, or what some of its runs need: stop working on them, others may take them."""
+        jobs = [job for job in self._jobs.values() if belongs(job.run)]
+        for job in jobs:
             job.leaving = True
             if job.task is not None and job.driving:
                 job.task.cancel()
-        await self._wait_for([job.task for job in self._jobs.values() if job.task is not None])
+        await self._wait_for([job.task for job in jobs if job.task is not None])
 
     async def close(self) -> None:
         """Stop working. Turns under way are handed over, which is not counted as a failure."""
@@ -214,10 +224,12 @@ class Execution:
 
     async def _begin_next(self, slug: str) -> bool:
         """Begin the run that has waited longest. False: nothing waits, there is no slot, or the agent is gone."""
-        driver = self._drivers.get(slug)
+        driver = self._driver(slug)
         if self._closing or driver is None:
             return False
         limit, replica = driver.agent.limits.max_concurrent, self._cluster.replica
+        if isinstance(driver, Gated):
+            limit = await driver.room()
         if limit is not None and not await self._cluster.take_slot(slug, limit):
             return False
         run = await self._first_waiting(slug)
@@ -244,7 +256,7 @@ class Execution:
         try:
             while True:
                 if job.run.state is not State.WORKING:
-                    if job.run.agent not in self._drivers:
+                    if not self.employs(job.run.agent):
                         break
                     job.run = (await self._commands.execute(job.run.id, Begin(self._cluster.replica))).run
                 job.driver = self._driver_of(job.run)
@@ -325,6 +337,7 @@ class Execution:
         if run.beside:
             events = await self._attachments.told(events)
         turn = self._make_turn(driver.agent, job, events)
+        CURRENT.set(turn)
         scribe = Scribe(run.turns)
         async with aclosing(driver.run(turn)) as outputs:
             async for output in outputs:

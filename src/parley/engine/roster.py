@@ -1,6 +1,6 @@
 """Which agents are served, and by which drivers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -23,6 +23,9 @@ class Changed(Struct, frozen=True):
 AGENTS = "agents"
 _UNCHANGED = Changed([], [], [])
 
+Unlisted = Callable[[str], Driver | None]
+"""Finds the drivers of agents that are in no list, because there are too many of them and they come and go: nodes'."""
+
 
 class Roster(Mapping[str, Agent]):
     """Agents as their drivers describe them at the moment: one that is served elsewhere may learn more about itself."""
@@ -34,6 +37,7 @@ class Roster(Mapping[str, Agent]):
         """Those that the server was told to serve."""
         self.guests: dict[str, Driver] = {}
         """Those that somebody added while it ran. A host with the slug of a guest has its place."""
+        self.unlisted: Unlisted = lambda _: None
         self.changes = Bells()
         """Rung under the name AGENTS when some have come, changed or gone."""
 
@@ -50,13 +54,13 @@ class Roster(Mapping[str, Agent]):
         return len(self._served)
 
     def agent(self, slug: str) -> Agent:
-        try:
-            return self._served[slug].agent
-        except KeyError:
-            raise AgentNotFound(f"There is no agent {slug!r} here.") from None
+        driver = self.driver(slug)
+        if driver is None:
+            raise AgentNotFound(f"There is no agent {slug!r} here.")
+        return driver.agent
 
     def driver(self, slug: str) -> Driver | None:
-        return self._served.get(slug)
+        return self._served.get(slug) or self.unlisted(slug)
 
     def rules(self, slug: str) -> Rules | None:
         """Those of an agent that makes an orchestration of every message."""

@@ -14,7 +14,7 @@ from joserfc.errors import InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
 from msgspec import Struct
 
-from parley.core.nodes import Node, pair_generation
+from parley.core.nodes import PLATFORM, Node, pair_generation
 from parley.errors import Unauthenticated
 from parley.ids import new_id
 from parley.security.signing import SigningKeys
@@ -45,18 +45,22 @@ class PairClaims(Struct, frozen=True):
 class Pairs:
     """Issues pair tokens, and knows its own again."""
 
-    def __init__(self, keys: SigningKeys, issuer: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, keys: SigningKeys, issuer: str, clock: Callable[[], float] = time.time, life_s: int = LIFE_S
+    ) -> None:
         self._keys = keys
         self._issuer = issuer
+        self._life_s = life_s
         self._clock = clock
         self._known: KeySet | None = None
         self._looked_at = 0.0
 
-    async def issue(self, caller: Node, target: Node) -> tuple[str, int]:
-        """The token, and when it expires (seconds)."""
+    async def issue(self, caller: Node | None, target: Node) -> tuple[str, int]:
+        """The token, and when it expires (seconds). Without a caller it is the platform's own."""
         now = int(self._clock())
         claims = PairClaims(
-            self._issuer, caller.id, target.id, now, now + LIFE_S, new_id(), pair_generation(caller, target)
+            self._issuer, caller.id if caller else PLATFORM, target.id, now, now + self._life_s, new_id(),
+            pair_generation(caller, target),
         )  # fmt: skip
         return await self._keys.sign_whole(msgspec.json.encode(claims), {"typ": TYPE}), claims.exp
 

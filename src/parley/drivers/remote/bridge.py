@@ -15,6 +15,7 @@ import httpx2
 import msgspec
 
 from parley.drivers.remote.outside import Outside
+from parley.errors import ReplyTooLarge
 
 MAX_BYTES = 64 * 1024 * 1024
 """The largest reply, and the largest event of a stream."""
@@ -55,9 +56,10 @@ def _whole(value: Any) -> Any:
 
 
 class Bridge(httpx.AsyncBaseTransport):
-    def __init__(self, outside: Outside, named: str) -> None:
+    def __init__(self, outside: Outside, named: str, most: int = MAX_BYTES) -> None:
         self._outside = outside
         self._named = httpx.URL(named)
+        self._most = most
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         asked = httpx2.Request(
@@ -72,7 +74,10 @@ class Bridge(httpx.AsyncBaseTransport):
         except BROKEN as error:
             raise _translated(error) from error
         return httpx.Response(
-            reply.status_code, headers=reply.headers.raw, stream=_Body(reply, NUMBERS.get()), request=request
+            reply.status_code,
+            headers=reply.headers.raw,
+            stream=_Body(reply, NUMBERS.get(), self._most),
+            request=request,
         )
 
 
@@ -81,14 +86,15 @@ def _place(url: httpx.URL) -> tuple[str, str, int | None]:
 
 
 class _Body(httpx.AsyncByteStream):
-    def __init__(self, reply: httpx2.Response, numbers: Numbers | None) -> None:
+    def __init__(self, reply: httpx2.Response, numbers: Numbers | None, most: int) -> None:
         self._reply = reply
         self._numbers = numbers
+        self._most = most
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         chunks = self._chunks()
         if "text/event-stream" in self._reply.headers.get("content-type", ""):
-            chunks = numbered(chunks, self._numbers)
+            chunks = numbered(chunks, self._numbers, self._most)
         async for chunk in chunks:
             yield chunk
 
@@ -98,8 +104,8 @@ class _Body(httpx.AsyncByteStream):
         try:
             async for chunk in self._reply.stream:
                 size += len(chunk)
-                if size > MAX_BYTES and not stream:
-                    raise httpx.ReadError("The reply is too large.")
+                if size > self._most and not stream:
+                    raise ReplyTooLarge(f"The reply is larger than {self._most} bytes.", limit=self._most)
                 yield chunk
         except BROKEN as error:
             raise _translated(error) from error
@@ -108,13 +114,15 @@ class _Body(httpx.AsyncByteStream):
         await self._reply.aclose()
 
 
-async def numbered(chunks: AsyncIterator[bytes], numbers: Numbers | None) -> AsyncGenerator[bytes, None]:
+async def numbered(
+    chunks: AsyncIterator[bytes], numbers: Numbers | None, most: int = MAX_BYTES
+) -> AsyncGenerator[bytes, None]:
     """Whole lines, as they come; the number of each event that holds data is put away when the event is complete."""
     rest, number, data = b"", None, False
     async for chunk in chunks:
         *lines, rest = (rest + chunk).replace(b"\r\n", b"\n").split(b"\n")
-        if len(rest) > MAX_BYTES:
-            raise httpx.ReadError("An event of the stream is too large.")
+        if len(rest) > most or any(len(line) > most for line in lines):
+            raise ReplyTooLarge(f"An event of the stream is larger than {most} bytes.", limit=most)
         for line in lines:
             if line.startswith(b"id:"):
                 digits = line[3:].strip()

@@ -34,13 +34,15 @@ class Dialogue:
     """Each input is sent on its own, under a key of its own, so that whatever a turn finds done is not done again."""
 
     def __init__(
-        self, turn: Turn, connect: Callable[[], Awaitable[Peer]], options: RemoteOptions, hops: int
+        self, turn: Turn, connect: Callable[[], Awaitable[Peer]], options: RemoteOptions, hops: int,
+        start_s: float = START_S,
     ) -> None:  # fmt: skip
         notes = turn.notes
         self._turn = turn
         self._connect = connect
         self._options = options
         self._hops = hops
+        self._start_s = start_s
         self._task = notes.get("task") or None
         self._context = notes.get("context") or None
         self._sent = int(notes.get("sent", "0"))
@@ -76,7 +78,7 @@ class Dialogue:
         self._message = replace(message, parts=await self._turn.loaded(message.parts))
         if self._context is None:
             self._context = (await self._turn.earlier_notes()).get("context") or None
-        patience = Patience(START_S if self._task is None else self._options.patience_s)
+        patience = Patience(self._start_s if self._task is None else self._options.patience_s)
         while True:
             fresh = place >= self._sent
             try:

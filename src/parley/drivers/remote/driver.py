@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -69,27 +69,8 @@ class RemoteDriver:
             yield output
 
     async def forsake(self, run: Run) -> None:
-        """Cancel the remote task, if it can be reached in time; one that has ended refuses, which is as good."""
-        task = run.notes.get("task")
-        if not task:
-            return
-        try:
-            async with asyncio.timeout(CANCEL_S):
-                for pause in (0.1, 0.5, 1.0, 3.0):
-                    if await self._canceled(task):
-                        return
-                    await asyncio.sleep(pause)
-        except (TimeoutError, ParleyError) as error:
-            tell("remote.not_canceled", run=run.id, agent=run.agent, code=getattr(error, "code", "timeout"))
-
-    async def _canceled(self, task: str) -> bool:
-        try:
-            await (await self.peer()).cancel(task)
-        except Lost:
-            return False
-        except Refused:
-            return True
-        return True
+        """Cancel the remote task."""
+        await withdraw(run, self.peer)
 
     async def peer(self) -> "Peer":
         """The way to the remote by its card, which is fetched anew from time to time."""
@@ -115,6 +96,31 @@ class RemoteDriver:
             self._card = card
             self._agent = completed(self._defined, card.known)
         self._fetched = time.monotonic()
+
+
+async def withdraw(run: Run, connect: "Callable[[], Awaitable[Peer]]") -> None:
+    """Cancel a run's remote task, if it can be reached in time; one that has ended refuses, which is as good."""
+    task = run.notes.get("task")
+    if not task:
+        return
+    try:
+        async with asyncio.timeout(CANCEL_S):
+            for pause in (0.1, 0.5, 1.0, 3.0):
+                if await _canceled(task, connect):
+                    return
+                await asyncio.sleep(pause)
+    except (TimeoutError, ParleyError) as error:
+        tell("remote.not_canceled", run=run.id, agent=run.agent, code=getattr(error, "code", "timeout"))
+
+
+async def _canceled(task: str, connect: "Callable[[], Awaitable[Peer]]") -> bool:
+    try:
+        await (await connect()).cancel(task)
+    except Lost:
+        return False
+    except Refused:
+        return True
+    return True
 
 
 @asynccontextmanager
@@ -153,3 +159,5 @@ async def _try(driver: RemoteDriver) -> None:
         tell("remote.refused", agent=driver.agent.slug, why=error.words)
     except ParleyError as error:
         tell("remote.refused", agent=driver.agent.slug, why=error.message)
+    except Exception as error:  # noqa: BLE001 - whatever one remote says, all the others are served
+        tell("remote.broken", agent=driver.agent.slug, error=error)

@@ -26,7 +26,7 @@ from parley.core.agents import Skill
 from parley.core.artifacts import Artifact, Part, Parts
 from parley.core.conversations import HOPS, Message
 from parley.core.runs import State
-from parley.drivers.remote.bridge import NUMBERS, Bridge, Numbers, tidy
+from parley.drivers.remote.bridge import MAX_BYTES, NUMBERS, Bridge, Numbers, tidy
 from parley.drivers.remote.options import BINDINGS, Known, RemoteOptions, credentials
 from parley.drivers.remote.outside import Outside
 from parley.drivers.remote.words import Answered, Heard, Lost, Made, Moved, Refused, Snapshot, Step, Words
@@ -66,8 +66,11 @@ class Card:
 class Peer:
     """One remote agent, spoken to by the binding that suits both."""
 
-    def __init__(self, options: RemoteOptions, card: Card, http: httpx.AsyncClient) -> None:
-        chosen = _offered(options, card.proto)
+    def __init__(
+        self, options: RemoteOptions, card: Card, http: httpx.AsyncClient, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """`headers` show who we are, as those of the options do: they go to the host of the address alone."""
+        chosen = _offered(options, card.proto, bound=headers is not None)
         declared = {extension.uri for extension in chosen.capabilities.extensions}
         config = ClientConfig(
             streaming=True,
@@ -80,7 +83,7 @@ class Peer:
             self._client: Client = ClientFactory(config).create(chosen)
         except ValueError:
             raise Refused("other", "The card offers no binding and version that we may use.") from None
-        self._headers = {**credentials(options), **_tenant(options, card.proto)}
+        self._headers = {**credentials(options), **(headers or {}), **_tenant(options, card.proto)}
         self.streams = chosen.capabilities.streaming
         self.resumable = RESUMABLE in declared
         self.idempotent = IDEMPOTENT in declared
@@ -131,10 +134,11 @@ class Peer:
             raise _translated(error) from error
 
 
-def open_http(outside: Outside, options: RemoteOptions) -> httpx.AsyncClient:
+def open_http(outside: Outside, options: RemoteOptions, most: int = MAX_BYTES) -> httpx.AsyncClient:
     timeout = httpx.Timeout(options.timeout_s, connect=CONNECT_S)
     headers = {"Accept-Encoding": "identity"}
-    return httpx.AsyncClient(transport=Bridge(outside, options.url), timeout=timeout, headers=headers, trust_env=False)
+    transport = Bridge(outside, options.url, most)
+    return httpx.AsyncClient(transport=transport, timeout=timeout, headers=headers, trust_env=False)
 
 
 async def fetch_card(options: RemoteOptions, http: httpx.AsyncClient, before: Card | None = None) -> Card:
@@ -173,7 +177,7 @@ def _card(reply: httpx.Response) -> Card:
         raise Refused("other", "What stands at the address of its card is not an agent card.") from None
 
 
-def _offered(options: RemoteOptions, card: pb.AgentCard) -> pb.AgentCard:
+def _offered(options: RemoteOptions, card: pb.AgentCard, *, bound: bool = False) -> pb.AgentCard:
     """The card with only those addresses that we may use: credentials go nowhere but to the host that they are for."""
     offered = pb.AgentCard()
     offered.CopyFrom(card)
@@ -182,7 +186,7 @@ def _offered(options: RemoteOptions, card: pb.AgentCard) -> pb.AgentCard:
         if options.version and not f"{one.protocol_version}.".startswith(f"{options.version}."):
             continue
         # A guard looks after HTTP only, so gRPC leads nowhere but to the host that the definition names.
-        if (options.token_from or one.protocol_binding == "GRPC") and not _is_same_place(options.url, one.url):
+        if (options.token_from or bound or one.protocol_binding == "GRPC") and not is_same_place(options.url, one.url):
             continue
         offered.supported_interfaces.append(one)
     return offered
@@ -194,11 +198,14 @@ def _tenant(options: RemoteOptions, card: pb.AgentCard) -> dict[str, str]:
     return {"tenant": tenants[0]} if tenants and options.bindings[:1] == ("GRPC",) else {}
 
 
-def _is_same_place(ours: str, theirs: str) -> bool:
-    here, there = urlsplit(ours), urlsplit(theirs if "://" in theirs else f"grpc://{theirs}")
-    if there.scheme == "grpc":
-        return here.hostname == there.hostname
-    return (here.scheme, here.hostname, here.port) == (there.scheme, there.hostname, there.port)
+def is_same_place(ours: str, theirs: str) -> bool:
+    try:
+        here, there = urlsplit(ours), urlsplit(theirs if "://" in theirs else f"grpc://{theirs}")
+        if there.scheme == "grpc":
+            return here.hostname == there.hostname
+        return (here.scheme, here.hostname, here.port) == (there.scheme, there.hostname, there.port)
+    except ValueError:  # what cannot be read is no place at all
+        return False
 
 
 def _bindings() -> tuple[str, ...]:
@@ -223,11 +230,11 @@ def _channel(options: RemoteOptions) -> Any:
 
 def _translated(error: Exception) -> Exception:
     """Whether the remote is gone or says no, in words without anything that was sent."""
-    if isinstance(error, ParleyError):
-        return error
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, httpx.TransportError | httpx.HTTPStatusError):
+    while cause is not None and not isinstance(cause, ParleyError | httpx.TransportError | httpx.HTTPStatusError):
         cause = cause.__cause__
+    if isinstance(cause, ParleyError):
+        return cause
     if isinstance(error, TaskNotFoundError):
         return Refused("not_found", "It does not know the task.")
     if isinstance(error, UnsupportedOperationError):

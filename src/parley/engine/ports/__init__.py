@@ -2,7 +2,7 @@
 
 from parley.engine.ports.blobs import Blobs, PassingBlobs
 from parley.engine.ports.cluster import Cluster, Heard, Signals
-from parley.engine.ports.drivers import Distant, Driver, Forsaken, Leaving
+from parley.engine.ports.drivers import Distant, Driver, Forsaken, Gated, Leaving
 from parley.engine.ports.library import Found, Legible, Library
 from parley.engine.ports.logs import (
     LASTING,
@@ -17,6 +17,7 @@ from parley.engine.ports.logs import (
     Readable,
     Store,
     StoredKey,
+    Tally,
 )
 from parley.engine.ports.models import Answered, Delta, Finish, Llm, Sampling, Speech, Usage
 from parley.engine.ports.records import Moment, Place, Record, Records
@@ -36,6 +37,7 @@ __all__ = [
     "Finish",
     "Forsaken",
     "Found",
+    "Gated",
     "Head",
     "Heard",
     "Key",
@@ -57,6 +59,7 @@ __all__ = [
     "Speech",
     "Store",
     "StoredKey",
+    "Tally",
     "ToolPack",
     "ToolResult",
     "Usage",

@@ -31,6 +31,15 @@ class Forsaken(Protocol):
 
 
 @runtime_checkable
+class Gated(Protocol):
+    """A driver whose agent has room for now more, now less: its work waits in order, and begins as there is room."""
+
+    async def room(self) -> int:
+        """How many turns may be under way at the moment, those that are included."""
+        ...
+
+
+@runtime_checkable
 class Leaving(Protocol):
     """A driver whose work leaves something on this machine that nobody needs once the run has ended."""
 

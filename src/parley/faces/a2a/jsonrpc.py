@@ -21,13 +21,15 @@ from parley.faces.a2a.serving import call_of, open_stream, perform, version_of, 
 from parley.faces.a2a.streaming import Stream
 from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v1 import V1
-from parley.faces.http import MAX_BODY, answer, check_text, is_json, read_body
+from parley.faces.http import MAX_BODY, Headers, answer, check_text, is_json, read_body, retry_headers
 from parley.faces.patience import Patience
 from parley.faces.rpc import Id, InvalidRequest, Request, id_of, parse
 from parley.faces.sse import EVENTS
 
 _EMPTY = b"{}"
-_STATUSES: dict[str, int] = {"agent_not_found": 404, "permission_denied": 403}
+_STATUSES: dict[str, int] = {
+    "agent_not_found": 404, "permission_denied": 403, "rate_limited": 429, "too_many_unfinished": 429, "stopping": 503,
+}  # fmt: skip
 """Where the HTTP status says more than 200."""
 
 _NEW, _OLD = V1(), V03()
@@ -77,7 +79,7 @@ class JsonRpc:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = _Asked()
-        status = 200
+        status, headers = 200, list[tuple[bytes, bytes]]()
         try:
             result = await self._perform(asked, scope, receive, send)
             if isinstance(result, Stream):
@@ -87,19 +89,29 @@ class JsonRpc:
             reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(asked.id), encode(result))
         except ParleyError as error:
             self._operations.refused(error)
+            begun = asked.patience is not None and asked.patience.begun
+            if not begun and (other := self.answer_of(error)) is not None:
+                if asked.patience is not None:
+                    asked.patience.stop()
+                return await answer(send, *other)
             reply = _failure(asked.id, error)
             if asked.streaming and asked.dialect is _OLD:
                 # A client of 0.3 reads nothing but events here.
                 return await answer(send, 200, b"data: %b\n\n" % reply, media=EVENTS)
             unread = isinstance(error, PayloadTooLarge) and asked.id is None
             status = 413 if unread else _STATUSES.get(error.code, 200)
+            headers = retry_headers(error)
         except BaseException:
             if asked.patience is not None:
                 asked.patience.stop()
             raise
         if asked.patience is not None:
-            return await asked.patience.answer(status, reply)
-        return await answer(send, status, reply)
+            return await asked.patience.answer(status, reply, headers)
+        return await answer(send, status, reply, headers)
+
+    def answer_of(self, error: ParleyError) -> tuple[int, object, Headers] | None:
+        """What is answered in another way than JSON-RPC's: nothing, by the specification."""
+        return None
 
     async def _perform(self, asked: _Asked, scope: Scope, receive: Receive, send: Send) -> object:
         body = await read_body(receive, self._max_body)

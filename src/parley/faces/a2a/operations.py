@@ -66,12 +66,12 @@ class Operations:
         self._asked("message/send", call, ask.task, ask.message)
         call = await self._at_task(call, ask)
         agent = self._agent_for(call, ask)
-        outcome = await self._exchange.send(_send(call, agent, ask))
+        outcome = await self._accepted(_send(call, agent, ask))
         attaching = self._attach(outcome, ask)
         if ask.immediate and agent.replies != "message":
             view = await self._current(outcome)
         else:
-            view = await self._exchange.settled(outcome)
+            view = await self._settled(outcome)
         if attaching is not None:
             await attaching
         return await self._showing.answer(view, ask.history_length)
@@ -133,7 +133,7 @@ class Operations:
         send = _send(call, agent, ask)
         if cursor is not None:
             return await self._resumed(send, cursor)
-        outcome = await self._exchange.send(send)
+        outcome = await self._accepted(send)
         attaching = self._attach(outcome, ask)
         if agent.replies == "message":
             stream = self._streaming.reply(outcome)
@@ -143,14 +143,14 @@ class Operations:
             stream = await self._streaming.from_accepted(outcome, open_ended=agent.replies == "either")
         if attaching is not None:
             await attaching
-        return stream
+        return await self._opened(stream, outcome)
 
     async def subscribe(self, call: Call, params: TaskParams) -> Stream:
         """The task as it is, then what happens; with a cursor only the latter. Stays open while the run waits."""
         self._asked("tasks/resubscribe", call, params.id)
         cursor = _cursor(call)
         run = await self._visible(call, params.id)
-        _check_streaming(self._exchange.agents.get(run.agent))
+        _check_streaming(self._find(run.agent))
         if cursor is None and run.ended:
             raise Unsupported(f"The task is {run.state.value}; there is nothing left to subscribe to.")
         if cursor is None:
@@ -186,13 +186,25 @@ class Operations:
         if self._witness is not None:
             self._witness.refused(error)
 
+    async def _accepted(self, send: Send) -> Outcome:
+        return await self._exchange.send(send)
+
+    async def _settled(self, outcome: Outcome) -> View:
+        return await self._exchange.settled(outcome)
+
+    async def _opened(self, stream: Stream, outcome: Outcome) -> Stream:
+        return stream
+
+    def _find(self, slug: str) -> Agent | None:
+        return self._exchange.agents.get(slug)
+
     def _asked(self, method: str, call: Call, task: str | None = None, message: Message | None = None) -> None:
         if self._witness is not None:
             self._witness.asked(method, call, task, message)
 
     def _agent(self, call: Call) -> Agent:
         """The agent that is asked, if it exists for the caller."""
-        agent = self._exchange.agents.get(call.agent or self._default() or "")
+        agent = self._find(call.agent or self._default() or "")
         if agent is None or not may_use(call.principal, agent):
             raise AgentNotFound(f"There is no agent {call.agent!r} here." if call.agent else "There is no agent here.")
         missing = [one.uri for one in agent.extensions if one.required and one.uri not in call.extensions]
@@ -227,7 +239,7 @@ class Operations:
         if call.agent is not None and not self._agent(call).push:
             raise PushNotSupported("This agent sends no push notifications.")
         run = await self._visible(call, task)
-        agent = self._exchange.agents.get(run.agent)
+        agent = self._find(run.agent)
         if agent is not None and not agent.push:
             raise PushNotSupported("This agent sends no push notifications.")
         return run

@@ -7,7 +7,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope
 
 from parley.clock import Clock, iso, now_ms
-from parley.core.nodes import MAX_NAME, Node, check_id, check_words, pair_generation
+from parley.core.nodes import MAX_NAME, PLATFORM, Node, check_id, check_words, pair_generation
 from parley.engine.nodes import Nodes
 from parley.errors import Invalid, NodeNotFound, ParleyError, Unauthenticated
 from parley.faces.http import header, read_body
@@ -124,17 +124,19 @@ class RegistryCalls:
         except (Unauthenticated, NodeNotFound):
             return Reply(200, {"active": False})
         for_asker = asking.node is None or asking.node.id == target.id
-        still = claims.gen == pair_generation(caller, target) and await self._allows(caller, target)
+        allowed = caller is None or await self._allows(caller, target)
+        still = claims.gen == pair_generation(caller, target) and allowed
         if not (for_asker and still):
             return Reply(200, {"active": False})
         shown = {name: getattr(claims, name) for name in claims.__struct_fields__}
         return Reply(200, {"active": True, "token_type": "Bearer", "client_id": claims.sub, **shown})
 
-    async def _pair(self, caller: str, target: str) -> tuple[Node, Node]:
+    async def _pair(self, caller: str, target: str) -> tuple[Node | None, Node]:
+        """Those of a token; None is the platform."""
         found = {node.id: node for node in await self._nodes.store.get([caller, target]) if not node.removed}
-        if caller not in found or target not in found:
+        if caller not in (*found, PLATFORM) or target not in found:
             raise NodeNotFound("workspace not found")
-        return found[caller], found[target]
+        return found.get(caller), found[target]
 
     async def _allows(self, caller: Node, target: Node) -> bool:
         try:

@@ -1,0 +1,157 @@
+"""A node spoken to through this server: who asks is found out, what is asked is completed, and then it is A2A."""
+
+import time
+import uuid
+from typing import Any
+
+import msgspec
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from parley.core.access import Principal
+from parley.core.nodes import Activity, Node, check_id, slug_of
+from parley.engine.nodes import Nodes
+from parley.engine.proxying import Proxying
+from parley.errors import InvalidCaller, InvalidJson, ParleyError
+from parley.faces.a2a.jsonrpc import METHODS, JsonRpc
+from parley.faces.http import Endpoint, Headers, answer, check_text, header, read_body
+from parley.faces.proxy.faults import answer_of
+from parley.faces.registry.callers import NODE, Callers, by_principal
+from parley.faces.registry.serving import id_of, refuse
+from parley.telemetry import tell
+
+_OURS = ("webhook:", "system:", "test:", "channel:")
+"""Callers that only this server itself could be."""
+
+
+class ProxyRpc(JsonRpc):
+    """A2A, but for what this contract says in its own words."""
+
+    def answer_of(self, error: ParleyError) -> tuple[int, object, Headers] | None:
+        return answer_of(error)
+
+
+class Asked(msgspec.Struct, frozen=True):
+    body: bytes
+    method: str
+
+
+class Proxy:
+    def __init__(self, nodes: Nodes, callers: Callers, proxying: Proxying, rpc: JsonRpc, max_body: int) -> None:
+        self._nodes = nodes
+        self._callers = callers
+        self._proxying = proxying
+        self._rpc = rpc
+        self._max_body = max_body
+
+    def routes(self) -> list[Route]:
+        return [Route("/workspaces/{id}/a2a", Endpoint(self.call), methods=["POST"])]
+
+    async def call(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            target = id_of(scope)
+            caller, principal = await self._caller(scope, target)
+            asked = completed(await read_body(receive, self._max_body))
+            node = await self._proxying.target(caller, target)
+        except ParleyError as error:
+            if (other := answer_of(error)) is not None:
+                return await answer(send, *other)
+            return await refuse(send, error)
+        began, seen = time.monotonic(), _Seen(send)
+        await self._rpc(_addressed(scope, node, principal, asked), _read(asked.body, receive), seen)
+        duration_ms = int((time.monotonic() - began) * 1000)
+        return await self._note(node, caller, asked, seen, duration_ms)
+
+    async def _caller(self, scope: Scope, target: str) -> tuple[Node | None, Principal]:
+        """The node that asks, by its token; or, without a name, somebody with credentials of ours."""
+        claimed = header(scope, NODE)
+        if claimed is None:
+            return None, by_principal(scope, "send")
+        if claimed.lower().startswith(_OURS):
+            raise InvalidCaller("invalid caller ID")
+        node = await self._callers.node(scope, check_id(claimed))
+        return node, Principal("node", node.id)
+
+    async def _note(
+        self, node: Node, caller: Node | None, asked: Asked, seen: "_Seen", duration_ms: int
+    ) -> None:  # fmt: skip
+        activity = Activity(
+            "a2a_receive", caller.id if caller else None, node.id, asked.method[:100] or None,
+            duration_ms=duration_ms, status=seen.outcome, request_body=msgspec.Raw(asked.body),
+            response_body=msgspec.UNSET if seen.body is None else msgspec.Raw(seen.body),
+        )  # fmt: skip
+        try:
+            await self._nodes.log(node.id, activity)
+        except ParleyError as error:
+            tell("activity.not_kept", node=node.id, code=error.code)
+
+
+MAX_NOTED = 64 * 1024
+
+
+class _Seen:
+    """What is answered, as far as it is worth noting."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._status = 200
+        self._stream = False
+        self._body = b""
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            self._stream = dict(message["headers"]).get(b"content-type", b"").startswith(b"text/event-stream")
+        elif not self._stream and len(self._body) <= MAX_NOTED:
+            self._body += message.get("body", b"")
+        await self._send(message)
+
+    @property
+    def outcome(self) -> Any:
+        return "timeout" if self._status == 504 else "error" if self._status >= 400 else "ok"
+
+    @property
+    def body(self) -> bytes | None:
+        return None if self._stream or not 0 < len(self._body) <= MAX_NOTED else self._body.strip()
+
+
+def completed(body: bytes) -> Asked:
+    """A request as A2A wants it: in an envelope, with an id, and its message with one too."""
+    check_text(body)
+    try:
+        request: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        raise InvalidJson("invalid JSON") from None
+    if not isinstance(request, dict):
+        raise InvalidJson("invalid JSON: expected an object")
+    asked: dict[str, Any] = request  # pyright: ignore[reportUnknownVariableType]
+    changed = "jsonrpc" not in asked
+    if changed:
+        asked = {"jsonrpc": "2.0", "id": str(uuid.uuid4()), **asked}
+    params = asked.get("params")
+    message = params.get("message") if isinstance(params, dict) else None  # pyright: ignore
+    if isinstance(message, dict) and not message.get("messageId") and not message.get("message_id"):  # pyright: ignore
+        message["messageId"] = str(uuid.uuid4())
+        changed = True
+    method = asked.get("method")
+    return Asked(msgspec.json.encode(asked) if changed else body, method if isinstance(method, str) else "")
+
+
+def _addressed(scope: Scope, node: Node, principal: Principal, asked: Asked) -> Scope:
+    """The same request at the node's own address among agents. The name of a method says which generation it is of."""
+    headers = list(scope["headers"])
+    found = METHODS.get(asked.method)
+    if found is not None and header(scope, b"a2a-version") is None:
+        headers.append((b"a2a-version", found[0].version.encode()))
+    path = {"slug": slug_of(node.id), "rest": ""}
+    fresh = {name: value for name, value in scope.items() if name != "parley.headers"}
+    return {**fresh, "headers": headers, "principal": principal, "path_params": path}
+
+
+def _read(body: bytes, receive: Receive) -> Receive:
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> Message:
+        return first.pop() if first else await receive()
+
+    return replayed

@@ -1,0 +1,147 @@
+"""Nodes spoken to through the server: A2A of any generation, each call a run in the log."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+from parley.testing.servers import Server
+from parley.testing.waiting import until
+from tests.nodes.conftest import Site
+from tests.nodes.fleet import Fleet, Json, Node
+from tests.nodes.targets import STEPS, Gate, asked, at, call, message, say
+
+
+async def test_a_message_without_an_envelope_is_wrapped_and_answered(fleet: Fleet, target: Server) -> None:
+    node = await at(fleet, target, "echo")
+    reply = await call(fleet, node, {"method": "message/send", "params": {"message": message("hello")}})
+    assert reply.status_code == 200, reply.text
+    body = reply.json()
+    assert body["jsonrpc"] == "2.0"
+    assert len(body["id"]) == 36
+    assert body["result"]["kind"] == "message"
+    assert body["result"]["parts"] == [{"kind": "text", "text": "heard hello"}]
+
+
+async def test_a_call_of_either_generation_is_a_run_in_the_log(fleet: Fleet, target: Server) -> None:
+    node = await at(fleet, target, "count")
+    new = {"role": "ROLE_USER", "parts": [{"text": "go"}], "messageId": "m-1"}
+    reply = await call(fleet, node, asked("SendMessage", message=new))
+    task = reply.json()["result"]["task"]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert "".join(part["text"] for part in task["artifacts"][0]["parts"]).split() == [str(n) for n in range(STEPS)]
+    old = (await call(fleet, node, asked("tasks/get", id=task["id"]))).json()["result"]
+    assert (old["id"], old["status"]["state"]) == (task["id"], "completed")
+    other = await at(fleet, target, "echo")
+    assert (await call(fleet, other, asked("tasks/get", id=task["id"]))).json()["error"]["code"] == -32001
+
+
+async def frames(fleet: Fleet, node: Node, body: Json, **headers: str) -> AsyncIterator[tuple[int, Json]]:
+    url = f"{fleet.at}/workspaces/{node.id}/a2a"
+    async with fleet.http.stream("POST", url, json=body, headers=headers) as reply:
+        assert reply.status_code == 200, await reply.aread()
+        seq = 0
+        async for line in reply.aiter_lines():
+            if line.startswith("id: "):
+                seq = int(line[4:])
+            elif line.startswith("data: "):
+                yield seq, json.loads(line[6:])["result"]
+
+
+def shown(frame: Json) -> str:
+    """What a frame of 0.3 says: a tick, a state or a piece."""
+    if frame["kind"] == "artifact-update":
+        return frame["artifact"]["parts"][0]["text"].strip()
+    said = frame["status"].get("message")
+    return said["parts"][0]["text"] if said else frame["status"]["state"]
+
+
+async def test_a_stream_is_passed_on_with_our_numbers_and_goes_on_after_any_of_them(
+    fleet: Fleet, target: Server
+) -> None:
+    node = await at(fleet, target, "count")
+    body, key = asked("message/sendSubscribe", message=message("go", "m-1")), {"Idempotency-Key": "k"}
+    seen = [frame async for frame in frames(fleet, node, body, **key)]
+    numbers = [seq for seq, _ in seen]
+    assert numbers == sorted(set(numbers))
+    assert [shown(frame) for _, frame in seen if frame["kind"] == "artifact-update"] == [str(n) for n in range(STEPS)]
+    assert seen[-1][1]["final"] is True
+    assert shown(seen[-1][1]) == "counted"
+    half = len(seen) // 2
+    resumed = {"Last-Event-ID": str(seen[half][0])}
+    assert [frame async for frame in frames(fleet, node, body, **key, **resumed)] == seen[half + 1 :]
+    again = asked("tasks/resubscribe", id=seen[0][1]["id"])
+    followed = [frame async for frame in frames(fleet, node, again, **resumed)]
+    assert [(seq, shown(one)) for seq, one in followed] == [(seq, shown(one)) for seq, one in seen[half + 1 :]]
+
+
+async def test_a_question_is_answered_through_the_proxy(fleet: Fleet, target: Server) -> None:
+    node = await at(fleet, target, "asker")
+    task = await say(fleet, node, "begin")
+    assert (task["status"]["state"], shown(task)) == ("input-required", "Which one?")
+    task = await say(fleet, node, "the red one", taskId=task["id"], contextId=task["contextId"])
+    assert task["status"]["state"] == "completed"
+    assert task["artifacts"][0]["parts"][0]["text"] == "took the red one"
+
+
+async def test_a_cancel_reaches_the_target(fleet: Fleet, target: Server, gate: Gate) -> None:
+    node = await at(fleet, target, "holder")
+    later = {"blocking": False}
+    body = asked("message/send", message=message("one"), configuration=later)
+    task = (await call(fleet, node, body)).json()["result"]
+    await until(lambda: gate.begun == ["one"])
+    done = (await call(fleet, node, asked("tasks/cancel", id=task["id"]))).json()["result"]
+    assert done["status"]["state"] == "canceled"
+    await until(lambda: gate.stopped == ["one"])
+
+
+async def test_calls_of_a_busy_node_wait_and_begin_at_its_next_heartbeat_with_room_once_also_after_a_restart(
+    site: Site, fleet: Fleet, target: Server, gate: Gate
+) -> None:
+    node = await at(fleet, target, "holder")
+    await node.beat(active_tasks=1)
+    body = asked("message/send", message=message("first", "m-1"))
+    reply = await call(fleet, node, body)
+    assert reply.status_code == 202, reply.text
+    queued = reply.json()
+    assert (queued["queued"], queued["queue_depth"]) == (True, 1)
+    assert queued["message"]
+    again = await call(fleet, node, body)
+    assert (again.status_code, again.json()["queue_id"]) == (202, queued["queue_id"])
+    task = (await call(fleet, node, asked("tasks/get", id=queued["queue_id"]))).json()["result"]
+    assert task["status"]["state"] == "submitted"
+
+    await site.close()
+    fleet.at = node.at = (await site.open()).url
+    await node.beat(active_tasks=1)
+    gate.open.set()
+    await node.beat(active_tasks=0)
+    await until(lambda: gate.begun == ["first"])
+    await until(lambda: target.exchange.execution.busy["holder"] == 0)
+    for _ in range(3):
+        await node.beat(active_tasks=0)
+    task = await settled(fleet, node, queued["queue_id"])
+    assert (task["status"]["state"], gate.begun) == ("completed", ["first"])
+    assert (await say(fleet, node, "second"))["status"]["state"] == "completed"
+
+
+async def settled(fleet: Fleet, node: Node, task: str) -> Json:
+    while True:
+        found = (await call(fleet, node, asked("tasks/get", id=task))).json()["result"]
+        if found["status"]["state"] not in ("submitted", "working"):
+            return found
+        await asyncio.sleep(0.05)
+
+
+async def test_one_of_ours_under_way_fills_a_node_that_takes_one_at_a_time(
+    small: Fleet, target: Server, gate: Gate
+) -> None:
+    node = await at(small, target, "holder")
+    first = await call(small, node, asked("message/send", message=message("1"), configuration={"blocking": False}))
+    assert first.status_code == 200
+    await until(lambda: gate.begun == ["1"])
+    replies = [await call(small, node, asked("message/send", message=message(text))) for text in ("2", "3")]
+    assert [(reply.status_code, reply.json()["queue_depth"]) for reply in replies] == [(202, 1), (202, 2)]
+    gate.open.set()
+    for reply in replies:
+        assert (await settled(small, node, reply.json()["queue_id"]))["status"]["state"] == "completed"
+    assert gate.begun == ["1", "2", "3"]
