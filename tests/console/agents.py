@@ -8,7 +8,7 @@ from parley import ArtifactChunk, Done, NeedInput, Skill, Status, Text, Turn, ag
 from parley.core.artifacts import Part
 from parley.demo import echo, relay, writer
 
-__all__ = ["echo", "evil", "painter", "relay", "sleeper", "slow", "writer"]
+__all__ = ["author", "echo", "evil", "fussy", "painter", "relay", "sleeper", "slow", "writer"]
 
 EVIL = (
     "<script>window.pwned = 1; alert('script')</script><img src=/console/evil-image onerror=alert(2)>\n\n"
@@ -60,6 +60,31 @@ async def evil(turn: Turn):
     yield ArtifactChunk(Part(url="javascript:alert(7)", filename=EVIL), id="url")
     yield ArtifactChunk({EVIL: EVIL}, id="data")
     yield NeedInput(EVIL)
+
+
+@agent("author", name="Author", skills=[Skill("write", "Write", "Writes plans and pages.", ("demo",), ("A picnic",))])
+async def author(turn: Turn):
+    """Writes down what it is asked for, and numbers what it has written."""
+    words = turn.text.strip().splitlines()
+    number = sum(said.role == "user" for said in turn.history)
+    lines = ["# A picnic by the river", "", f"Draft after {len(words)} lines.", "", "## Steps", ""]
+    lines += ["1. Find a place in the shade", "2. Ask who comes", f"3. Carry {number + 4} baskets", ""]
+    for line in lines:
+        yield Text(f"{line}\n")
+
+
+_refused: set[str] = set()
+
+
+@agent("fussy", name="Fussy")
+async def fussy(turn: Turn):
+    """Refuses what it hears for the first time, and waits where it is told to."""
+    if "slowly" in turn.text:
+        await asyncio.sleep(2)
+    if "fail" in turn.text and turn.text not in _refused:
+        _refused.add(turn.text)
+        raise ValueError("Not this time.")
+    yield Text("A room above the harbour.")
 
 
 def _png(size: int = 48) -> bytes:

@@ -6,41 +6,64 @@ from contextlib import asynccontextmanager
 import httpx2
 from starlette.routing import Route
 
+from parley.assembly.conversations import Talks
 from parley.assembly.edge import Edge
+from parley.assembly.nodes import Serving
 from parley.cards import TIMEOUT_S
-from parley.console.desk import Desk
+from parley.clock import now_ms
+from parley.console.desk import Beside, Desk, Newcomers
 from parley.console.face import Console
 from parley.definitions.added import LOOK_S, Added
 from parley.engine.exchange import Exchange
 from parley.engine.membership import Loop
 from parley.engine.ports import Records
+from parley.engine.push import Push
 from parley.security.credentials import Gate
 from parley.security.netguard import Guard, GuardedTransport
 from parley.security.secrets import Secrets
 from parley.security.sessions import Sessions
 from parley.settings import Settings
+from parley.telemetry.metrics import Metrics
+from parley.telemetry.samples import EVERY_S, Samples
+
+
+def beside(talks: Talks, nodes: Serving, push: Push, settings: Settings) -> Beside:
+    return Beside(
+        talks.documents, talks.conversations, talks.exports.address, nodes.nodes, push.hooks, settings
+    )  # fmt: skip
+
+
+def newcomers(exchange: Exchange, settings: Settings, records: Records, edge: Edge, guard: Guard) -> Newcomers:
+    def open_client() -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(transport=GuardedTransport(guard), timeout=TIMEOUT_S, follow_redirects=True)
+
+    return Newcomers(edge.pairing, Added(exchange, records, here=settings.auth == "local"), open_client)
 
 
 @asynccontextmanager
 async def open_console(
-    exchange: Exchange, settings: Settings, records: Records, gate: Gate, secrets: Secrets, edge: Edge, guard: Guard,
-    base_url: str, version: str,
+    exchange: Exchange, gate: Gate, secrets: Secrets, edge: Edge, metrics: Metrics, newcomers: Newcomers,
+    base_url: str, version: str, beside: Beside,
 ) -> AsyncGenerator[list[Route], None]:  # fmt: skip
-    """While it is open, agents that are added at any replica are served at this one."""
-    added = Added(exchange, records, here=settings.auth == "local")
-    await added.tick()
-    looking = Loop("agents", LOOK_S, added.tick)
-
-    def open_client() -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(transport=GuardedTransport(guard), timeout=TIMEOUT_S, follow_redirects=True)
-
+    """While it is open, the figures of this process are written down from time to time, for an hour; and agents that
+    are added at any replica are served at this one."""
+    settings, samples = beside.settings, Samples()
     sessions = Sessions(secrets, int(settings.console_session_hours * 3600))
     desk = Desk(
-        exchange, gate, sessions, edge.pairing, edge.runtimes, added, open_client, base_url, settings.platform_name,
-        version,
+        exchange, gate, sessions, edge.runtimes, edge.elsewhere, base_url, settings.platform_name, version, beside,
+        samples, newcomers,
     )  # fmt: skip
-    looking.start()
+
+    async def look() -> None:
+        samples.add(now_ms(), metrics.answer_times, metrics.turn_times)
+
+    await look()
+    await newcomers.added.tick()
+    loops = [Loop("samples", EVERY_S, look), Loop("agents", LOOK_S, newcomers.added.tick)]
+    for loop in loops:
+        loop.start()
     try:
         yield Console(desk).routes()
     finally:
-        await looking.stop()
+        for loop in loops:
+            await loop.stop()

@@ -21,6 +21,7 @@ from parley.settings import Settings
 
 class Edge(Struct, frozen=True):
     runtimes: Runtimes
+    elsewhere: Elsewhere
     pairing: PairingCalls
     routes: list[Route]
 
@@ -39,7 +40,7 @@ async def open_edge(
     elsewhere.start()
     tidying.start()
     try:
-        yield Edge(runtimes, pairing, [
+        yield Edge(runtimes, elsewhere, pairing, [
             *pairing.routes(),
             *RuntimeCalls(exchange, elsewhere, runtimes, platform, lease_s).routes(),
             *TaskRunCalls(exchange, elsewhere, runtimes, platform, base_url, settings.max_body_bytes).routes(),

@@ -37,10 +37,10 @@ class AddingPages:
         form = await visit.form()
         url = form.get("url", "").strip()
         try:
-            async with self._desk.open_client() as http:
+            async with self._desk.newcomers.open_client() as http:
                 report = await inspect(url, http=http)
             slug = form.get("slug", "").strip() or slug_of(str(report.card.get("name", "")))
-            agent = await self._desk.added.add(_written({"driver": "remote", "remote": {"url": url}}), slug)
+            agent = await self._desk.newcomers.added.add(_written({"driver": "remote", "remote": {"url": url}}), slug)
         except ParleyError as error:
             return self._form(visit, form, "card", error)
         return redirect(path_of("agents", agent.slug))
@@ -48,7 +48,7 @@ class AddingPages:
     async def by_definition(self, visit: Visit) -> Reply:
         form = await visit.form()
         try:
-            agent = await self._desk.added.add(form.get("definition", ""))
+            agent = await self._desk.newcomers.added.add(form.get("definition", ""))
         except ParleyError as error:
             return self._form(visit, form, "definition", error)
         return redirect(path_of("agents", agent.slug))
@@ -62,14 +62,14 @@ class AddingPages:
             slug = form.get("slug", "").strip() or slug_of(name)
             about = form.get("description", "").strip() or f"{name}, on a computer elsewhere."
             written = _written({"name": name, "description": about, "driver": "edge"})
-            agent = await self._desk.added.add(written, slug)
+            agent = await self._desk.newcomers.added.add(written, slug)
         except ParleyError as error:
             return self._form(visit, form, "pairing", error)
         return redirect(path_of("agents", agent.slug, "pairing"))
 
     async def remove(self, visit: Visit) -> Reply:
         await visit.form()
-        await self._desk.added.remove(visit.path["slug"])
+        await self._desk.newcomers.added.remove(visit.path["slug"])
         return redirect("/agents")
 
     def _form(self, visit: Visit, form: Form, where: str = "", error: ParleyError | None = None) -> Reply:

@@ -31,7 +31,7 @@ class PairingPages:
         """The code is in this answer and nowhere else."""
         await visit.form()
         agent = edge_agent(self._desk.exchange, visit.path["slug"])
-        code, words = await self._desk.pairing.new_code(agent)
+        code, words = await self._desk.newcomers.pairing.new_code(agent)
         return await self._page(visit, code, words)
 
     async def state(self, visit: Visit) -> Reply:
@@ -41,7 +41,7 @@ class PairingPages:
     async def revoke(self, visit: Visit) -> Reply:
         await visit.form()
         agent = edge_agent(self._desk.exchange, visit.path["slug"])
-        await self._desk.pairing.take_away(agent)
+        await self._desk.newcomers.pairing.take_away(agent)
         return redirect(path_of("agents", agent.slug, "pairing"))
 
     async def _page(self, visit: Visit, code: Code | None = None, words: str = "") -> Reply:
