@@ -11,9 +11,10 @@ import httpx2
 from msgspec import Struct
 
 from parley.client import RemoteError
+from parley.core.artifacts import Part
 from parley.core.commands import Emit
 from parley.core.conversations import HOPS, hops_of
-from parley.core.events import Event, Failed, Noted
+from parley.core.events import RESPONSE, Event, Failed, Noted
 from parley.core.runs import Run, State
 from parley.core.turns import ArtifactChunk, Done, NeedAuth, NeedInput, Note, Output, Status, Text
 from parley.engine.exchange import Exchange
@@ -47,8 +48,9 @@ class PeerAnswer(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Its text artifacts, or what it said last."""
-        return "".join(one["content"] for one in self.artifacts if one["type"] == TEXT) or self.message
+        """The text of its answer; where it made none, of its artifacts, or what it said last."""
+        texts = [one for one in self.artifacts if one["type"] == TEXT]
+        return "".join(one["content"] for one in [*filter(_is_answer, texts)] or texts) or self.message
 
 
 class Delegations:
@@ -216,15 +218,20 @@ def _pieces(artifact: Json) -> list[Output]:
 
 
 def _whole(content: Json, id_: str = "", *, append: bool = False) -> Output:
-    if content["type"] == TEXT and isinstance(content["content"], str):
+    if _is_answer(content):
         return Text(content["content"])
-    given = content["content"]
-    if content["type"] == DATA:
-        return ArtifactChunk(given, id=id_, name=content.get("name"), append=append)
+    kind, given, name = content["type"], content["content"], content.get("name")
+    if kind in (DATA, TEXT):
+        return ArtifactChunk(given, id=id_, name=name, append=append)
+    linked = Part(url=content.get("url")) if given is None else given
     return ArtifactChunk(
-        given if given is not None else str(content.get("url")), id=id_, name=content.get("name"),
-        filename=content.get("filename"), media_type=content["type"], append=append,
+        linked, id=id_, name=name, filename=content.get("filename"), media_type=kind, append=append
     )  # fmt: skip
+
+
+def _is_answer(content: Json) -> bool:
+    """Text without a name, or under that of what an agent says: everything else is something that it has made."""
+    return content["type"] == TEXT and content.get("name") in (None, RESPONSE)
 
 
 def is_failure(event: Event) -> str | None:
