@@ -11,19 +11,19 @@ import httpx2
 from msgspec import Struct
 
 from parley.client import RemoteError
-from parley.core.artifacts import Part
 from parley.core.commands import Emit
 from parley.core.conversations import HOPS, hops_of
-from parley.core.events import RESPONSE, Event, Failed, Noted
+from parley.core.events import Event, Failed, Noted
 from parley.core.runs import Run, State
-from parley.core.turns import ArtifactChunk, Done, NeedAuth, NeedInput, Note, Output, Status, Text
+from parley.core.turns import Output
 from parley.engine.exchange import Exchange
 from parley.engine.turns import CURRENT, Turn
 from parley.errors import ParleyError
 from parley.ids import RunId, new_id
 from parley.node.caller import A2A, open_http
-from parley.node.flat import DATA, TERMINAL, TEXT
+from parley.node.flat import TERMINAL, TEXT
 from parley.node.peers import Peers
+from parley.node.relaying import Relay, is_answer
 from parley.node.window import ErrorWindow
 from parley.node.words import Json, PeerRefused, PeerUnavailable, TooManyHops
 from parley.telemetry import tell
@@ -50,7 +50,7 @@ class PeerAnswer(Struct, frozen=True):
     def text(self) -> str:
         """The text of its answer; where it made none, of its artifacts, or what it said last."""
         texts = [one for one in self.artifacts if one["type"] == TEXT]
-        return "".join(one["content"] for one in [*filter(_is_answer, texts)] or texts) or self.message
+        return "".join(one["content"] for one in [*filter(is_answer, texts)] or texts) or self.message
 
 
 class Delegations:
@@ -107,15 +107,13 @@ class Delegations:
 
     async def relay(self, turn: Turn, peer: str) -> AsyncGenerator[Output, None]:
         """Let a peer do this turn: its words, artifacts and questions become ours, and the answers its."""
-        task = turn.notes.get(f"relay:{peer}") if turn.answers else None
-        noted = task
-        async with aclosing(self.stream(peer, turn.text, task=task)) as events:
+        relay = Relay(turn, peer)
+        async with aclosing(self.stream(peer, turn.text, task=relay.task)) as events:
             async for event in events:
-                if event["id"] and event["id"] != noted:
-                    noted = event["id"]
-                    yield Note({f"relay:{peer}": noted})
-                for output in _outputs(event, peer):
+                for output in relay.outputs(event):
                     yield output
+        for output in relay.rest():
+            yield output
 
     def changed(self, run: Run) -> None:
         """A run has grown: when nobody wants its result any more, nobody wants what it has asked for."""
@@ -193,45 +191,6 @@ def _named(turn: Turn | None, task: str | None, context: str | None) -> Json:
 def _noted(run: Run) -> dict[str, str]:
     lines = (line.partition(" ") for line in run.notes.get(OPEN, "").splitlines())
     return {task: peer for peer, _, task in lines if task}
-
-
-def _outputs(event: Json, peer: str) -> list[Output]:
-    status, message = event["status"], event["message"]
-    match status:
-        case "completed":
-            return [Done(message)] if message else [Done()]
-        case "input-required":
-            return [NeedInput(message)]
-        case "auth-required":
-            return [NeedAuth(message)]
-        case "failed" | "canceled" | "rejected":
-            return [Failed("peer_failed", f"{peer} {status}: {message}"[:500])]
-        case _ if "artifact" in event:
-            return _pieces(event["artifact"])
-        case _:
-            caught_up = [_whole(one) for one in event["artifacts"]]
-            return [*caught_up, Status(message)] if message else caught_up
-
-
-def _pieces(artifact: Json) -> list[Output]:
-    return [_whole(one, artifact["id"], append=artifact["append"]) for one in artifact["contents"]]
-
-
-def _whole(content: Json, id_: str = "", *, append: bool = False) -> Output:
-    if _is_answer(content):
-        return Text(content["content"])
-    kind, given, name = content["type"], content["content"], content.get("name")
-    if kind in (DATA, TEXT):
-        return ArtifactChunk(given, id=id_, name=name, append=append)
-    linked = Part(url=content.get("url")) if given is None else given
-    return ArtifactChunk(
-        linked, id=id_, name=name, filename=content.get("filename"), media_type=kind, append=append
-    )  # fmt: skip
-
-
-def _is_answer(content: Json) -> bool:
-    """Text without a name, or under that of what an agent says: everything else is something that it has made."""
-    return content["type"] == TEXT and content.get("name") in (None, RESPONSE)
 
 
 def is_failure(event: Event) -> str | None:
