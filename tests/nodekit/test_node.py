@@ -11,6 +11,7 @@ from parley import Text, Turn, agent
 from parley.client import Client, RemoteError
 from parley.errors import ConfigurationError
 from parley.node import Node
+from parley.node.settings import Given, NodeSettings
 from parley.node.words import PeerRefused
 from parley.security.keys import ApiKeys
 from parley.stores.records import SqliteRecords
@@ -132,3 +133,9 @@ def test_what_a_node_cannot_be_started_with_is_said() -> None:
         Node(echo, platform="http://127.0.0.1:8200", heartbeat_s=0)
     with pytest.raises(ConfigurationError, match="does not run"):
         _ = Node(echo, platform="http://127.0.0.1:8200").peers
+
+
+def test_every_setting_of_a_node_is_on_its_page_and_can_be_given() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "nodekit.md").read_text()
+    assert set(NodeSettings.model_fields) == set(Given.__annotations__)
+    assert [name for name in NodeSettings.model_fields if f"`{name}`" not in page.partition("## Settings")[2]] == []
