@@ -118,6 +118,7 @@ async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     writer.close()
 
 
+@pytest.mark.slow
 async def test_a_delegation_that_finds_nobody_is_tried_once_more(tmp_path: Path, http: httpx2.AsyncClient) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]

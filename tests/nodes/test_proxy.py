@@ -104,6 +104,7 @@ async def test_a_cancel_reaches_the_target(fleet: Fleet, target: Server, gate: G
     await until(lambda: gate.stopped == ["one"])
 
 
+@pytest.mark.slow
 async def test_calls_of_a_busy_node_wait_and_begin_at_its_next_heartbeat_with_room_once_also_after_a_restart(
     site: Site, fleet: Fleet, target: Server, gate: Gate
 ) -> None:

@@ -179,6 +179,7 @@ async def employing(exchange: Exchange, nodes: Nodes, agents: NodeAgents) -> Asy
     exchange.serve_unlisted(agents.driver)
     nodes.on_beat = beaten
     looking = Loop("nodes.waiting", LOOK_S, look)
+    await look()
     looking.start()
     try:
         yield
