@@ -130,10 +130,10 @@ async def remembered(chain: Chain) -> float:
     async with chain.runtime() as process:
         for _ in range(TASKS):
             await chain.client.send("stamp")
-        return _resident_mb(process.pid)
+        return resident_mb(process.pid)
 
 
-def _resident_mb(pid: int) -> float:
+def resident_mb(pid: int) -> float:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
 

@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from parley.engine.ports import LogStore
 from parley.stores.memory import MemoryStore
@@ -13,9 +14,20 @@ from parley.testing.databases import fresh_database, give_back, postgres_server
 # Programs are started while gRPC is loaded; its fork handlers would only complain.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
+# How quickly examples are made says how busy the machine is, and nothing about what is tested.
+settings.register_profile("shared machine", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared machine")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", type=int, default=0, help="How often the crash tests kill a server.")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run side by side, those of a file stay together, and so do those that build the TypeScript SDK."""
+    for item in items:
+        group = "sdk" if item.nodeid.startswith("tests/sdk/") else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")

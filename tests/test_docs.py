@@ -36,7 +36,7 @@ def test_every_reason_of_a_tool_is_documented() -> None:
     assert [code for code in REASON_CODES if f"`{code}`" not in page] == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/agents.md", "docs/telemetry.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/agents.md", "docs/nodekit.md", "docs/telemetry.md"])
 def test_the_agents_in_the_pages_work(page: str) -> None:
     snippets = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert snippets

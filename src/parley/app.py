@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Mount, Route, Router
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
@@ -20,6 +20,7 @@ from parley.assembly.tools import open_toolcalls
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.drivers.remote.nodes import absent_node
+from parley.engine.admission import Allowance
 from parley.engine.conducting import Conductor
 from parley.engine.deliveries import Deliveries
 from parley.engine.exchange import Exchange
@@ -38,7 +39,7 @@ from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.a2a.witness import Witness
 from parley.faces.admin import Admin
 from parley.faces.http import Endpoint, answer
-from parley.faces.identity import Identified
+from parley.faces.identity import Entrance, Identified
 from parley.faces.mcp.assembly import MCP_HEADERS, mcp_routes
 from parley.faces.metrics import MetricsFace
 from parley.faces.modes.face import refuse as refuse_task
@@ -50,7 +51,7 @@ from parley.faces.runtime.routes import PREFIX as RUNTIME
 from parley.faces.runtime.runs import Runs
 from parley.faces.runtime.stream import Tail
 from parley.faces.runtime.tools import Tooling
-from parley.faces.tracing import Traced
+from parley.faces.tracing import Answered, Traced
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
@@ -104,6 +105,7 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
         lease_s=settings.lease_s,
         keep_ms=_keep_ms(settings),
         shared=settings.store == "postgres",
+        allowance=Allowance(settings.max_sends_per_second, settings.max_sends_burst, settings.max_unfinished),
     )
     exchange.execution.conduct = Conductor(exchange).conducted
     exchange.serve_unlisted(absent_node)
@@ -222,13 +224,8 @@ async def open_faces(
         signing = signing_keys(settings, records, base_url)
         entrance = gate(settings, records)
         cards = Cards(base_url, _access(settings), signing.sign_card)
-
-        def default() -> str | None:
-            return settings.default_agent or next(iter(exchange.agents), None)
-
-        discovery = Discovery(exchange, cards, base_url, default, modern=settings.cards == "1.0")
         async with open_push(exchange, settings, records, signing, base_url) as push:
-            operations = Operations(exchange, push, cards, default, _witness(exchange, settings))
+            a2a = _A2A(exchange, settings, cards, push)
             deliveries = Deliveries(records)
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
             signed = signatures(settings, exchange.store)
@@ -241,28 +238,58 @@ async def open_faces(
                 open_console(
                     exchange, settings, entrance, open_secrets(settings), edge, base_url, __version__
                 ) as console,
-                _grpc(settings, grpc_port, base_url, operations, entrance, cards),
+                _grpc(settings, grpc_port, base_url, a2a.operations, entrance, cards),
             ):
-                runs = Runs(exchange, Frames(exchange, records), default)
+                runs = Runs(exchange, Frames(exchange, records), a2a.default)
                 table = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
                 with counting(exchange) as metrics:
                     routes = [
                         *nodes,  # the most often asked first
                         *modes,
                         Mount(RUNTIME, Runtime(signed, table, settings.max_body_bytes)),
-                        *_plain_routes(exchange, discovery),
+                        *_plain_routes(exchange, a2a.discovery),
                         *MetricsFace(metrics, exchange).routes(),
                         *admin.routes(),
                         *mcp_routes(exchange, __version__, settings.max_body_bytes),
                         *edge.routes,
                         *console,
                     ]
-                    faces = Addresses(
-                        exchange, JsonRpc(operations, settings.max_body_bytes),
-                        Rest(operations, settings.max_body_bytes), discovery,
-                        Router(routes, redirect_slashes=False, default=_not_found),
-                    )  # fmt: skip
+                    faces = a2a.addresses(routes)
                     yield Traced(_identified(faces, settings, entrance, signed), metrics.answered)
+
+
+class _A2A:
+    """What serves A2A over HTTP, whatever is served beside it."""
+
+    def __init__(self, exchange: Exchange, settings: Settings, cards: Cards, push: Push) -> None:
+        self._exchange = exchange
+        self._settings = settings
+        self.operations = Operations(exchange, push, cards, self.default, _witness(exchange, settings))
+        modern = settings.cards == "1.0"
+        self.discovery = Discovery(exchange, cards, cards.base_url, self.default, modern=modern)
+
+    def default(self) -> str | None:
+        return self._settings.default_agent or next(iter(self._exchange.agents), None)
+
+    def addresses(self, routes: Sequence[BaseRoute]) -> Addresses:
+        most = self._settings.max_body_bytes
+        return Addresses(
+            self._exchange, JsonRpc(self.operations, most), Rest(self.operations, most), self.discovery,
+            Router(routes, redirect_slashes=False, default=_not_found),
+        )  # fmt: skip
+
+
+@asynccontextmanager
+async def open_a2a(
+    exchange: Exchange, settings: Settings, records: Records, base_url: str, entrance: Entrance, answered: Answered
+) -> AsyncGenerator[tuple[ASGIApp, Cards], None]:
+    """A2A and nothing else, for whoever `entrance` lets in: what a node serves. With it the cards of its agents."""
+    signing = signing_keys(settings, records, base_url)
+    cards = Cards(base_url, Access(required=entrance.auth == "required"), signing.sign_card)
+    async with open_push(exchange, settings, records, signing, base_url) as push:
+        a2a = _A2A(exchange, settings, cards, push)
+        faces = a2a.addresses(_plain_routes(exchange, a2a.discovery))
+        yield Traced(Identified(faces, entrance, max_body=settings.max_body_bytes), answered), cards
 
 
 def _witness(exchange: Exchange, settings: Settings) -> Witness | None:

@@ -51,7 +51,7 @@ class _Reply(msgspec.Struct):
 class _Refusal(msgspec.Struct):
     """What a server says before it speaks JSON-RPC, for want of credentials say."""
 
-    error: Json
+    error: Json | str
 
 
 class RemoteError(ParleyError):
@@ -59,8 +59,10 @@ class RemoteError(ParleyError):
 
     code = "remote_error"
 
-    def __init__(self, error: Json) -> None:
+    def __init__(self, error: Json, status: int = 200) -> None:
         super().__init__(str(error.get("message", "The server refused.")))
+        self.status = status
+        """Of HTTP."""
         code = error.get("code")
         self.rpc = code if isinstance(code, int) else 0
         self.data: list[Json] = error.get("data") or error.get("details") or []
@@ -263,13 +265,14 @@ def _result(reply: httpx2.Response) -> Any:
     except msgspec.MsgspecError:
         raise _refused(reply) from None
     if body.error is not None:
-        raise RemoteError(body.error)
+        raise RemoteError(body.error, reply.status_code)
     return body.result
 
 
 def _refused(reply: httpx2.Response) -> ParleyError:
     with suppress(msgspec.MsgspecError):
-        return RemoteError(msgspec.json.decode(reply.content, type=_Refusal).error)
+        error = msgspec.json.decode(reply.content, type=_Refusal).error
+        return RemoteError({"message": error} if isinstance(error, str) else error, reply.status_code)
     return Unreachable(f"{reply.url} answered {reply.status_code}, and not in JSON-RPC.")
 
 

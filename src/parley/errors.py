@@ -152,9 +152,21 @@ class InvalidPairingToken(Unauthenticated):
 
 
 class RateLimited(ParleyError):
-    """Too many attempts; `details['retry_after']` says how many seconds to wait."""
+    """Too much was asked for, or too often; `details['retry_after']` says how many seconds to wait."""
 
     code = "rate_limited"
+
+
+class TooManyUnfinished(RateLimited):
+    """The principal has as many unfinished runs as it may have."""
+
+    code = "too_many_unfinished"
+
+
+class Stopping(ParleyError):
+    """This process is about to end and takes nothing more; another one will, or the next. `details['retry_after']`."""
+
+    code = "stopping"
 
 
 class SignatureRefused(Unauthenticated):

@@ -66,6 +66,13 @@ class Settings(BaseSettings):
         "sqlite", description="Where logs are kept; memory forgets at exit."
     )
     postgres_url: SecretStr | None = Field(None, description="Address of the PostgreSQL database.")
+    max_sends_per_second: float | None = Field(
+        None, gt=0, description="How many messages a principal may send in a second, in the long run."
+    )
+    max_sends_burst: int | None = Field(
+        None, ge=1, description="How many of them may come at once; as many as in a second if unset."
+    )
+    max_unfinished: int | None = Field(None, ge=1, description="How many unfinished tasks a principal may have.")
     lease_s: float = Field(10.0, gt=0, description="How long a silent replica is believed to be alive.")
     keep_days: float | None = Field(None, gt=0, description="Forget the events of runs that ended so long ago.")
     blobs: str | None = Field(None, description="Where large bytes are kept: a directory or a URL (s3://…).")
@@ -93,6 +100,7 @@ class Settings(BaseSettings):
         False, description="Whether nodes may also talk to those more than one level above or below them."
     )
     node_events_days: float = Field(30.0, gt=0, description="How long events and activities of nodes are kept.")
+    node_pair_s: int = Field(300, gt=0, le=300, description="How long the pair token of a discovery is good.")
     proxy_timeout_s: float = Field(
         120.0, gt=0, le=86_400, description="How long a node that is called through this server may be silent."
     )

@@ -10,9 +10,9 @@ from parley.core.artifacts import text_part
 from parley.core.commands import Command, Start
 from parley.core.commands import decide as decide_run
 from parley.core.conversations import Message
-from parley.core.events import GENESIS, Event, sealed
+from parley.core.events import GENESIS, Event, Stepped, sealed
 from parley.core.orchestrations import Orchestration, evolve
-from parley.core.plans import Rules, Step
+from parley.core.plans import Rules, Step, ancestors
 from parley.core.runs import Run
 from parley.core.runs import evolve as evolve_run
 from parley.ids import ConversationId, RunId
@@ -75,3 +75,32 @@ def fold(events: Sequence[Event]) -> Orchestration | None:
     for event in events:
         state = evolve(state, event)
     return state
+
+
+def check_order(events: Sequence[Event], steps: Sequence[Step], most: int) -> None:
+    """What holds of every log of an orchestration: no step begins before all it depends on is done, none again after it
+    has succeeded, and no more of them at once than the rules allow."""
+    before, done, running = ancestors(steps), set[str](), set[str]()
+    for event in events:
+        if not isinstance(event.payload, Stepped):
+            continue
+        stepped = event.payload
+        running.discard(stepped.step)
+        if stepped.status == "running":
+            assert stepped.step not in done
+            assert done >= before[stepped.step]
+            running.add(stepped.step)
+            assert len(running) <= most
+        elif stepped.status == "completed":
+            done.add(stepped.step)
+
+
+def check_end(state: Orchestration, events: Sequence[Event]) -> None:
+    """It ends as its steps did. A cancel that is on record before the end is how it ends, also where every step was
+    done by then."""
+    statuses = {one.status for one in state.steps}
+    canceled = any(event.type == "canceled" for event in events)
+    assert (state.status == "completed") == (statuses == {"completed"} and not canceled)
+    if state.status != "completed":
+        assert state.status == ("cancelled" if canceled else "failed")
+        assert canceled or "failed" in statuses

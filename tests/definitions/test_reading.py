@@ -71,7 +71,7 @@ def test_the_complete_example_of_the_page_is_read_in_full(folder: Path) -> None:
     agent = only(read())
     unset = Agent("", "", "")
     assert agent.version == "1.0"
-    assert agent.limits == Limits(4, 100, 60.0)
+    assert agent.limits == Limits(4, 100, 60.0, 50.0, 100)
     assert agent.provider == Provider("Example", "https://example.com")
     assert isinstance(agent.extended, Extended)
     assert agent.extensions == (

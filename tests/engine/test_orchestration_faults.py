@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,29 +12,32 @@ from hypothesis import strategies as st
 from parley import Failed, Text, Turn, agent
 from parley.core.access import LOCAL
 from parley.core.agents import Agent
-from parley.core.events import Stepped
 from parley.core.orchestrations import Orchestration
-from parley.core.plans import Rules, Step, ancestors
+from parley.core.plans import Rules, Step
 from parley.drivers.workflow import WorkflowDriver
 from parley.engine.audit import verify_run
 from parley.engine.conducting import Conductor
 from parley.engine.exchange import Exchange
 from parley.engine.orchestrations import Creation, Orchestrations
+from parley.engine.ports import LogStore
 from parley.engine.streams import read_all
 from parley.errors import Conflict
 from parley.stores.blobs import open_blobs
 from parley.stores.memory import MemoryStore
+from parley.stores.postgres import PostgresStore, open_pool
 from parley.stores.signals import NoSignals
 from parley.stores.solo import Solo
-from tests.core.plans import plans
+from parley.stores.sqlite import SqliteStore
+from parley.testing.databases import fresh_database, give_back
+from tests.core.plans import check_end, check_order, plans
 from tests.engine.test_orchestrations import message
 
 pytestmark = pytest.mark.slow
 
 
 class Theatre:
-    def __init__(self, steps: tuple[Step, ...], rules: Rules, dice: Random) -> None:
-        self.store = MemoryStore()
+    def __init__(self, store: LogStore, steps: tuple[Step, ...], rules: Rules, dice: Random) -> None:
+        self.store = store
         self.dice = dice
         self.succeeded: list[str] = []
 
@@ -50,7 +54,8 @@ class Theatre:
         self._drivers = worker, WorkflowDriver(Agent("flow", "flow", "A workflow."), named, rules)
 
     async def open(self) -> Exchange:
-        exchange = Exchange(self.store, open_blobs("memory:"), Solo(self.store), NoSignals(), grace_s=1)
+        shared = isinstance(self.store, PostgresStore)
+        exchange = Exchange(self.store, open_blobs("memory:"), Solo(self.store), NoSignals(), grace_s=1, shared=shared)
         exchange.execution.conduct = Conductor(exchange).conducted
         for driver in self._drivers:
             exchange.add(driver)
@@ -101,36 +106,64 @@ class Theatre:
         return state
 
 
+PLAYS: Any = {
+    "steps": plans(6), "seed": st.integers(0, 2**32), "parallel": st.integers(1, 3), "retries": st.integers(0, 2),
+}  # fmt: skip
+
+
+def _set(
+    store: LogStore, steps: tuple[Step, ...], seed: int, parallel: int, retries: int
+) -> tuple[Theatre, tuple[Step, ...], Rules]:
+    rules = Rules(parallel, None, retries > 0, retries, 1)
+    return Theatre(store, steps, rules, Random(seed)), steps, rules
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(steps=plans(6), seed=st.integers(0, 2**32), parallel=st.integers(1, 3), retries=st.integers(0, 2))
+@given(**PLAYS)
 def test_whatever_happens_every_orchestration_ends_as_its_steps_did(
     steps: tuple[Step, ...], seed: int, parallel: int, retries: int
 ) -> None:
-    rules = Rules(parallel, None, retries > 0, retries, 1)
-    theatre = Theatre(steps, rules, Random(seed))
-    asyncio.run(_played(theatre, steps, rules))
+    asyncio.run(_played(*_set(MemoryStore(), steps, seed, parallel, retries)))
 
 
 async def _played(theatre: Theatre, steps: tuple[Step, ...], rules: Rules) -> None:
     state = await theatre.play(rules)
-    statuses = {one.status for one in state.steps}
-    canceled = any(event.type == "canceled" for event in await read_all(theatre.store, state.run))
-    # A cancel that is on record before the end is how it ends, also where every step was done by then.
-    assert (state.status == "completed") == (statuses == {"completed"} and not canceled)
-    if state.status != "completed":
-        assert state.status == ("cancelled" if canceled else "failed")
-        assert canceled or "failed" in statuses
     await verify_run(theatre.store, state.run)
-    before, done, running = ancestors(steps), set[str](), set[str]()
-    for event in await read_all(theatre.store, state.run):
-        if not isinstance(event.payload, Stepped):
-            continue
-        stepped = event.payload
-        running.discard(stepped.step)
-        if stepped.status == "running":
-            assert stepped.step not in done
-            assert done >= before[stepped.step]
-            running.add(stepped.step)
-            assert len(running) <= rules.max_parallel
-        elif stepped.status == "completed":
-            done.add(stepped.step)
+    events = await read_all(theatre.store, state.run)
+    check_end(state, events)
+    check_order(events, steps, rules.max_parallel)
+
+
+SOME = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@SOME
+@given(**PLAYS)
+def test_the_same_on_sqlite(
+    tmp_path_factory: pytest.TempPathFactory, steps: tuple[Step, ...], seed: int, parallel: int, retries: int
+) -> None:
+    folder = tmp_path_factory.mktemp("played")
+
+    async def play() -> None:
+        store = SqliteStore(folder)
+        try:
+            await _played(*_set(store, steps, seed, parallel, retries))
+        finally:
+            await store.close()
+
+    asyncio.run(play())
+
+
+@SOME
+@given(**PLAYS)
+def test_the_same_on_postgres(postgres: str, steps: tuple[Step, ...], seed: int, parallel: int, retries: int) -> None:
+    async def play() -> None:
+        url = await fresh_database(postgres)
+        store = PostgresStore(await open_pool(url))
+        try:
+            await _played(*_set(store, steps, seed, parallel, retries))
+        finally:
+            await store.close()
+            await give_back(postgres, url)
+
+    asyncio.run(play())

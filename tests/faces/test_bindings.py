@@ -11,7 +11,7 @@ import pytest
 from parley.testing.servers import Server
 
 from .test_a2a import plain
-from .wires import WIRES, Wire
+from .wires import HOOK, WIRES, Wire
 
 Json = dict[str, Any]
 NEW = {"A2A-Version": "1.0"}
@@ -166,6 +166,21 @@ async def test_push_configurations_are_kept_listed_and_deleted(http: httpx2.Asyn
         assert gone.json() == ({"jsonrpc": "2.0", "id": 7, "result": None} if "RPC" in wire.name else {})
     missing = await writer.ask(http, "get_hook", task)
     assert b"TASK_NOT_FOUND" in missing.content
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+async def test_a_receiver_that_may_not_be_called_is_refused(
+    http: httpx2.AsyncClient, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One check for all bindings; the table of addresses is in tests/security."""
+    writer = Wire(wire.name, "/agents/writer")
+    sent = writer.result(await writer.ask(http, "send"))
+    task = sent.get("task", sent)["id"]
+    monkeypatch.setitem(HOOK, "url", "http://0xa9fea9fe/latest")
+    refused = await writer.ask(http, "set_hook", task)
+    assert b"OUTBOUND_REFUSED" in refused.content
+    listed = writer.result(await writer.ask(http, "list_hooks", task))
+    assert not (listed if isinstance(listed, list) else listed.get("configs"))
 
 
 async def test_the_extended_card_is_given_in_the_callers_version(http: httpx2.AsyncClient) -> None:

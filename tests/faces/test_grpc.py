@@ -111,6 +111,11 @@ async def test_the_older_service_speaks_its_own_names(stubs: Stubs) -> None:
         )
     )
     assert made.name == f"{name}/pushNotificationConfigs/cfg"
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stubs.new.CreateTaskPushNotificationConfig(
+            new.TaskPushNotificationConfig(tenant="writer", task_id=sent.id, url="http://0xa9fea9fe/latest")
+        )
+    assert reason(refused.value) == ("INVALID_ARGUMENT", "OUTBOUND_REFUSED")
     assert (
         await stubs.old.GetTaskPushNotificationConfig(old.GetTaskPushNotificationConfigRequest(name=made.name)) == made
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator
@@ -218,23 +219,28 @@ async def test_nothing_is_posted_after_a_configuration_was_deleted(clients: Clie
 
 async def test_addresses_that_may_not_be_called_are_refused_at_once(tmp_path: Path, receiver: Receiver) -> None:
     async with serving(tmp_path / "data", AGENTS, auth="none") as server, Client(server.agent("echo")) as client:
-        for url in (receiver.url(), "http://169.254.169.254/latest", "http://user:pw@example.org/", "http://[::1]/"):
+        for url in (receiver.url(), "http://169.254.169.254/latest", "http://user:pw@example.org/", "http://[::1]/",
+                    f"http://localhost:{receiver.port}/", f"http://127.1:{receiver.port}/"):  # fmt: skip
             with pytest.raises(RemoteError) as refused:
                 await client.send("hi", configuration={"taskPushNotificationConfig": {"url": url}})
             assert (refused.value.rpc, refused.value.reason) == (-32602, "OUTBOUND_REFUSED")
 
 
-async def test_a_name_that_leads_inside_is_not_called(tmp_path: Path, receiver: Receiver) -> None:
+async def test_a_name_that_leads_inside_is_not_called(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", receiver.port))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answer)
     told: list[Json] = []
     detach = attach(lambda name, fields: told.append({"name": name, **fields}))
     async with serving(tmp_path / "data", AGENTS, auth="none") as server, Client(server.agent("echo")) as client:
-        url = f"http://localhost:{receiver.port}/hook?key=s3cret"
+        url = f"http://inside.example:{receiver.port}/hook?key=s3cret"
         await client.send("hi", configuration={"taskPushNotificationConfig": {"url": url}})
         await until(lambda: any(one["name"] == "push.refused" for one in told))
     detach()
     refused = next(one for one in told if one["name"] == "push.refused")
     assert refused["reason"] == "outbound_refused"
-    assert refused["receiver"] == f"http://localhost:{receiver.port}/hook"
+    assert refused["receiver"] == f"http://inside.example:{receiver.port}/hook"
     assert receiver.posts == []
 
 

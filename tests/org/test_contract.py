@@ -72,7 +72,7 @@ async def test_3_task_status_streaming(house: House) -> None:
 async def test_4_pace_contingent_to_input_needed(house: House) -> None:
     task = await house.wire.send("Fix the bug in /nonexistent/critical/app.py")
     assert state(task) == "input-required"
-    for part in ("Guidance is needed", "What failed", "What would help"):
+    for part in ("Guidance is needed", "What was tried", "What failed", "What would help"):
         assert part in words(task)
     assert "/nonexistent/critical/app.py" in words(task)
     house.put("app.py", "def main()\n    return 1\n")

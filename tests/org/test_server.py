@@ -108,8 +108,19 @@ async def test_every_error_is_an_answer_of_a2a(tmp_path: Path) -> None:
         assert (await wire.call("tasks/fly", {}))["error"]["code"] == -32601
 
 
-async def test_a_step_broken_off_by_kill_9_is_done_again_and_nothing_of_it_goes_on_meanwhile(tmp_path: Path) -> None:
-    async with Embedded.open(tmp_path) as house:
+@pytest.fixture(params=["sqlite", "postgres"])
+def kept(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Where tasks are kept, as the environment says it."""
+    if request.param == "sqlite":
+        return {"PARLEY_STORE": "sqlite"}
+    url: str = request.getfixturevalue("database")
+    return {"PARLEY_STORE": "postgres", "PARLEY_POSTGRES_URL": url, "PARLEY_LEASE_S": "1"}
+
+
+async def test_a_step_broken_off_by_kill_9_is_done_again_and_nothing_of_it_goes_on_meanwhile(
+    tmp_path: Path, kept: dict[str, str]
+) -> None:
+    async with Embedded.open(tmp_path, **kept) as house:
         task = (await house.wire.begin("Keep the night watch"))["id"]
         waiting = (await house.wire.begin(f"List the files in {house.shared}"))["id"]
         await house.begun(task)
@@ -117,7 +128,7 @@ async def test_a_step_broken_off_by_kill_9_is_done_again_and_nothing_of_it_goes_
         await house.server.kill()
         await until(lambda: not alive(program))
         (house.work(task) / "begun").unlink()
-        again = await start(tmp_path / "a2a_config.json")
+        again = await start(tmp_path / "a2a_config.json", **kept)
         async with Wire(again.url) as wire:
             await house.begun(task)
             assert state(await wire.get(task)) == "working"
@@ -160,20 +171,39 @@ async def test_a_task_that_takes_too_long_fails_and_says_so(tmp_path: Path) -> N
         await house.at_rest(task["id"])
 
 
-async def test_ten_megabytes_of_shell_and_dots_are_text_and_survive_a_restart(tmp_path: Path) -> None:
-    evil = "$(touch oops); `touch oops` && cat ../../../etc/passwd | tee ../oops > oops #äö\n"
-    async with Embedded.open(tmp_path) as house:
+EVIL = "$(touch oops); `touch oops` && cat ../../../etc/passwd | tee ../oops > oops #äö\n"
+
+
+async def test_ten_megabytes_of_shell_and_dots_are_text_and_survive_a_restart(
+    tmp_path: Path, kept: dict[str, str]
+) -> None:  # fmt: skip
+    async with Embedded.open(tmp_path, **kept) as house:
         house.put("figures.csv", "1")
-        text = (f"List the files in {house.shared}\n" + evil * 130_000)[:10_000_000]
+        text = (f"List the files in {house.shared}\n" + EVIL * 130_000)[:10_000_000]
         task = await house.wire.send(text)
         assert state(task) == "completed"
         assert "figures.csv" in "".join(texts(task).values())
         await house.server.stop()
-        again = await start(tmp_path / "a2a_config.json")
+        again = await start(tmp_path / "a2a_config.json", **kept)
         async with Wire(again.url) as wire:
             assert await wire.get(task["id"]) == task
         await again.stop()
     assert task["history"][0]["parts"][0]["text"] == text
+    assert not strays(tmp_path)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_ten_megabytes_reach_an_agentzero_as_they_are(tmp_path: Path, keyed: bool) -> None:
+    async with Zero.open(tmp_path, prefix="/api", keyed=keyed) as house:
+        house.put("figures.csv", "1")
+        text = (f"List the files in {house.shared}\n" + EVIL * 130_000)[:10_000_000]
+        task = await house.wire.send(text)
+        assert state(task) == "completed"
+        assert "figures.csv" in "".join(texts(task).values())
+        assert await house.wire.get(task["id"]) == task
+        (sent,) = [one for name in ("message_async", "api_message") for one in house.zero.called(name)]
+    assert task["history"][0]["parts"][0]["text"] == text
+    assert text in (sent.get("text"), sent.get("message"))
     assert not strays(tmp_path)
 
 

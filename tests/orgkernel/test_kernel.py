@@ -108,8 +108,23 @@ async def test_failed_tests_lead_back_to_the_fix_until_it_is_exhausted(tmp_path:
     assert house.nodes == ["reproduce", "isolate", *(["fix", "test"] * 3)]
     assert isinstance(last, Asked)
     assert "Fix attempts exhausted" in last.question.text
-    assert "the output contains 'error'" in last.question.text
+    assert "the output contains 'error' (3 times)" in last.question.text
+    assert last.question.tried == (
+        "Reproduce the bug", "Isolate the cause", "Implement the fix", "Run the tests (3 times)",
+    )  # fmt: skip
     assert last.state.back == "fix"
+
+
+async def test_what_nothing_was_done_about_is_not_called_verified(tmp_path: Path) -> None:
+    def say(work: Work) -> Result:
+        return Result("Passed over.", skipped=True) if work.node.id == "isolate" else well(work)
+
+    *_, last = await House(tmp_path, say).run()
+    assert isinstance(last, Finished)
+    assert last.context == (
+        "Bug fix complete. Verified: Reproduce the bug, Implement the fix, Run the tests, Review the change. "
+        "Passed over: Isolate the cause."
+    )
 
 
 async def test_guidance_lets_the_work_go_on_where_it_stood(tmp_path: Path) -> None:

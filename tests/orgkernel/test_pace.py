@@ -53,6 +53,13 @@ def test_a_question_says_what_was_tried_what_failed_and_what_would_help() -> Non
         assert words in asked.text
 
 
+def test_what_failed_again_and_again_is_told_once() -> None:
+    evidence = Evidence(failed=("Fix: no such file", "Test: red", "Fix: no such file"))
+    asked = shown(at("contingent"), WORKFLOW, ROLE, evidence)
+    assert isinstance(asked, Guidance)
+    assert asked.failed == ("Fix: no such file (2 times)", "Test: red")
+
+
 def test_giving_up_delivers_what_there_is() -> None:
     report = replace(at("emergency"), location=Location(files_modified=("/work/app.py",)))
     ended = shown(report, WORKFLOW, ROLE, Evidence(("Reproduce the bug",), reason="The disk is full"))

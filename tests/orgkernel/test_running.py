@@ -42,11 +42,18 @@ def test_placeholders_become_arguments(tmp_path: Path) -> None:
         ("{python}", "print({name})"),
         ("{python}", "x{work}"),
         ("{python}", "a\0b"),
+        ("env", "{text}"),
+        ("/usr/bin/xargs", "-n", "1", "{name}"),
+        ("timeout", "5", "bash", "-c", "ls"),
     ],
 )
 def test_what_could_run_a_message_is_refused(command: tuple[str, ...]) -> None:
     with pytest.raises(CommandRefused):
         check_command(command)
+
+
+def test_a_program_may_be_run_by_another_one() -> None:
+    check_command(("timeout", "5", "git", "-C", "{work}", "status"))
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:

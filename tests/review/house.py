@@ -98,10 +98,10 @@ def signed(**claimed: Any) -> Headers:
     return headers
 
 
-async def _keys(directory: Path) -> dict[str, str]:
+async def _keys(directory: Path, store: dict[str, Any]) -> dict[str, str]:
     wanted = {"user": None, "bob": None, "reader": ["read"], "admin": ["admin"]}
     made: dict[str, str] = {}
-    async with serving(directory, [echo]) as server, httpx2.AsyncClient(base_url=server.url) as http:
+    async with serving(directory, [echo], **store) as server, httpx2.AsyncClient(base_url=server.url) as http:
         for name, scopes in wanted.items():
             reply = await http.post("/admin/keys", json={"name": name, **({"scopes": scopes} if scopes else {})})
             made[name] = reply.json()["token"]
@@ -110,7 +110,8 @@ async def _keys(directory: Path) -> dict[str, str]:
 
 @asynccontextmanager
 async def open_house(directory: Path, **settings: Any) -> AsyncIterator[House]:
-    keys = await _keys(directory)
+    store = {name: settings[name] for name in ("store", "postgres_url") if name in settings}
+    keys = await _keys(directory, store)
     async with AsyncExitStack() as stack:
         issuer = await stack.enter_async_context(issuing())
         given = {

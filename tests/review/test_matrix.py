@@ -1,7 +1,6 @@
 """Everything there is to ask for, asked by everybody there is. The table says who may; the application says what there
 is, so that a route without a rule fails here before anybody finds it."""
 
-import re
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -16,27 +15,22 @@ from google.protobuf import json_format
 
 from parley.faces.a2a.dialect import Operation
 from parley.faces.a2a.grpc import SERVICES
-from parley.faces.a2a.jsonrpc import METHODS
 from parley.ids import new_id
 from parley.testing.servers import serving
-from tests.faces.mcp.wire import modern, request
 from tests.faces.test_grpc import address_of
 from tests.faces.wires import HOOK, Wire
 from tests.nodes.fleet import Fleet, Node
 from tests.review.house import House, echo, far, open_house, signed
-from tests.review.table import COLUMNS, OPERATIONS, SIGNED, STRANGERS, TABLE, Rule, rule_for
+from tests.review.requests import request_for, ruled
+from tests.review.table import COLUMNS, OPERATIONS, SIGNED, STRANGERS, TABLE, Rule
 from tests.review.walk import asked_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Json = dict[str, Any]
-Asked = tuple[str, str, Any, dict[str, str]]
 
-MODERN_ONLY = ("server/discover", "subscriptions/listen")
 IN_STREAM = ("RPC message/stream", "RPC message/sendSubscribe")
 """Whose clients read errors from a stream only."""
-PLACES = {"slug": "echo", "agent": "far", "prefix": "nothing", "conversationId": "none"}
-"""What stands in a path; an id that is not named here is one that nobody has."""
 
 
 class Houses:
@@ -83,68 +77,6 @@ async def houses(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hous
         yield Houses(house, local, anonymous)
 
 
-def ruled(asked: str) -> Rule | None:
-    """A2A's operations have one rule each, on whichever wire."""
-    kind, _, rest = asked.partition(" ")
-    if kind == "RPC":
-        return Rule(OPERATIONS[METHODS[rest][1]])
-    if kind == "REST":
-        return Rule(OPERATIONS[rest.rpartition(" ")[2]])
-    if kind == "gRPC":
-        service, _, method = rest.rpartition("/")
-        return Rule(OPERATIONS[SERVICES[service][1][method].operation])
-    return rule_for(asked)
-
-
-def request_for(asked: str, rule: Rule, node: str) -> Asked:
-    kind, _, rest = asked.partition(" ")
-    match kind:
-        case "MCP":
-            body = request(rest, **(rule.body or {}))
-            plain = {"Accept": "application/json"}
-            return ("POST", "/mcp", *modern(body)) if rest in MODERN_ONLY else ("POST", "/mcp", body, plain)
-        case "002":
-            mode, _, action = rest.partition(".")
-            body = {"mode": mode, "action": action, "agentSlug": "echo"}
-            return "POST", f"/api/agent2agent/conversations/{new_id()}/tasks", body, {}
-        case "RPC":
-            dialect, operation = METHODS[rest]
-            version = {"A2A-Version": dialect.version}
-            return (
-                "POST",
-                "/agents/echo",
-                {**_a2a("JSON-RPC " + dialect.version, operation)[2], "method": rest},
-                version,
-            )
-        case "REST":
-            version, _, operation = rest.partition(" ")
-            return (*_a2a(f"HTTP+JSON {version}", operation), {"A2A-Version": version})
-        case _:
-            own = rest.startswith(("/workspaces", "/registry"))
-            path = re.sub(r"\{(\w+)(:\w+)?\}", lambda found: _place(found[1], node if own else new_id()), rest)
-            accept = {"Accept": "text/event-stream"} if kind == "GET" and path.startswith("/mcp") else {}
-            return kind, path, _filled(rule.body, node), accept
-
-
-def _place(name: str, id_: str) -> str:
-    return PLACES.get(name, id_)
-
-
-def _filled(body: Any, node: str) -> Any:
-    return {name: node if value == "{node}" else value for name, value in body.items()} if body else body
-
-
-def _a2a(wire: str, operation: str) -> tuple[str, str, Any]:
-    base, task = "/agents/echo", new_id()
-    if operation == "card":
-        if wire.startswith("JSON-RPC"):
-            return "POST", base, {"jsonrpc": "2.0", "id": 1}
-        return "GET", f"{base}/extendedAgentCard" if wire.endswith("1.0") else f"{base}/v1/card", None
-    if operation == "fork":
-        return "POST", f"{base}/tasks/{task}:fork", {}
-    return Wire(wire).request(operation, "" if operation in ("send", "stream") else task)
-
-
 async def test_everything_has_a_rule_and_every_rule_something_to_rule(houses: Houses) -> None:
     there = asked_of(houses.house.server.app)
     assert set(OPERATIONS) == set(get_args(Operation)), (
@@ -180,8 +112,12 @@ def complaint(asked: str, who: str, rule: Rule, reply: httpx2.Response) -> str:
         expected = 403
     if asked in IN_STREAM and expected == 403 and status == 200:
         return "" if "PERMISSION_DENIED" in reply.extensions["first"] else reply.extensions["first"]
+    if asked.startswith("GET /console/") and who == "nobody":
+        return "" if (status, reply.headers["location"][:14]) == (303, "/console/login") else f"{status}"
     if status != expected:
         return f"{status} instead of {expected}"
+    if "/console/" in asked and "html" in reply.headers["content-type"]:
+        return "" if {401: "unauthenticated", 403: "permission_denied"}[status] in reply.text else reply.text
     return "" if is_refusal(asked, status, reply.json()) else f"refused in other words: {reply.text[:200]}"
 
 

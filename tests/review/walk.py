@@ -67,7 +67,7 @@ def _routes(router: Any, at: str = "") -> Iterator[str]:
 
 def _route(route: Route, at: str) -> Iterator[str]:
     # Starlette answers HEAD wherever it answers GET, by the same function.
-    for method in sorted((route.methods or set()) - {"HEAD"}):
+    for method in sorted((route.methods or {"ANY"}) - {"HEAD"}):
         yield f"{method} {at}{route.path}"
     if route.path == PATHS[0]:
         yield from (f"MCP {method}" for method in sorted(MCP_METHODS))

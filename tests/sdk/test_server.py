@@ -12,6 +12,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 
+from parley.testing.databases import fresh_database, give_back
 from parley.testing.processes import ServerProcess
 from parley.testing.servers import serving
 from sdk.node import Node
@@ -30,15 +31,15 @@ KEY = "a-key-for-the-tests-of-the-sdk"
 class Mortal:
     """A server that can be killed, and comes back where it was."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **env: str) -> None:
         self._directory = directory
+        self._env = {"PARLEY_AUTH": "required", "PARLEY_API_KEY": KEY, **env}
         self._server: ServerProcess | None = None
         self.url = ""
 
     async def start(self) -> None:
-        env = {"PARLEY_AUTH": "required", "PARLEY_API_KEY": KEY}
         port = urlsplit(self.url).port or 0
-        self._server = await ServerProcess.start(AGENTS, self._directory, port=port, env=env)
+        self._server = await ServerProcess.start(AGENTS, self._directory, port=port, env=self._env)
         self.url = self._server.url
 
     async def restart(self, *, killed: bool) -> None:
@@ -81,6 +82,18 @@ async def test_it_works_against_a_real_server(node: Node, server: Mortal, name: 
     async with lever(server) as restart:
         told = {"PARLEY_URL": server.url, "PARLEY_KEY": KEY, "PARLEY_RESTART": restart}
         await run_tests(node, TESTS / "server" / f"{name}.test.js", **told)
+
+
+@pytest.mark.parametrize("name", ["documents", "conversations"])
+async def test_it_works_with_postgres_too(
+    node: Node, postgres: str, tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    url = await fresh_database(postgres)
+    server = Mortal(tmp_path_factory.mktemp("data"), PARLEY_STORE="postgres", PARLEY_POSTGRES_URL=url)
+    await server.start()
+    await run_tests(node, TESTS / "server" / f"{name}.test.js", PARLEY_URL=server.url, PARLEY_KEY=KEY)
+    await server.stop()
+    await give_back(postgres, url)
 
 
 async def test_the_example_in_its_page_works(server: Mortal) -> None:

@@ -109,6 +109,7 @@ const BY_CODE: Record<Fault["code"], Kind> = {
   TASK_CANCELED: ExecutionError,
   TASK_REJECTED: ExecutionError,
   TOOL_EXECUTION_FAILED: ExecutionError,
+  RATE_LIMITED: UnavailableError,
   UNAVAILABLE: UnavailableError,
 };
 

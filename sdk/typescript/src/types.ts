@@ -317,6 +317,7 @@ export interface Fault {
     | "ORCHESTRATION_NOT_FOUND"
     | "PAYLOAD_TOO_LARGE"
     | "PLAN_NOT_FOUND"
+    | "RATE_LIMITED"
     | "STALE_CURSOR"
     | "STEP_NOT_FOUND"
     | "TASK_CANCELED"

@@ -114,7 +114,7 @@ async def open_nodes(
 ) -> AsyncGenerator[list[Route], None]:  # fmt: skip
     """The routes of nodes and of those who look after them."""
     guard, signing = beside.guard, beside.signing
-    pairs = Pairs(signing.beside or signing, beside.base_url)
+    pairs = Pairs(signing.beside or signing, beside.base_url, life_s=settings.node_pair_s)
     async with serving_nodes(exchange, settings) as nodes:
         callers, rooms = Callers(nodes, settings.auth), Rooms(nodes, exchange.store)
         proxying = Proxying(exchange, nodes, rooms, partial(check_places, guard))

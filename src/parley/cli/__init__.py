@@ -138,6 +138,31 @@ def verify(
     raise typer.Exit(run_verify(run, data_dir, as_json=json))
 
 
+@app.command()
+def backup(
+    to: Annotated[Path, typer.Argument(help="A directory that is not there yet, or a .tar, .tar.gz or .tgz file.")],
+    data_dir: DataDir = None,
+    secrets: Annotated[bool, typer.Option("--with-keys", help="Also the file whose keys decrypt secrets.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Copy the database and the blobs of SQLite, also while a server runs."""
+    from parley.cli.backups import run_backup
+
+    run_backup(to, data_dir, secrets=secrets, as_json=json)
+
+
+@app.command()
+def restore(
+    backup: Annotated[Path, typer.Argument(help="What `parley backup` made.")],
+    data_dir: DataDir = None,
+    json: AsJson = False,
+) -> None:
+    """Put a backup into an empty data directory, and check every hash chain."""
+    from parley.cli.backups import run_restore
+
+    raise typer.Exit(run_restore(backup, data_dir, as_json=json))
+
+
 agents_app = typer.Typer(help="The agents that definitions describe.", no_args_is_help=True)
 app.add_typer(agents_app, name="agents")
 Paths = Annotated[list[str] | None, typer.Argument(help=_WHAT_TO_SERVE)]

@@ -19,7 +19,7 @@ Code = Literal[
     "TOOL_EXECUTION_FAILED", "DATABASE_ERROR", "AGENT_NOT_FOUND", "TOOL_NOT_FOUND", "EXECUTION_NOT_FOUND",
     "ORCHESTRATION_NOT_FOUND", "STEP_NOT_FOUND", "UNAUTHORIZED", "INVALID_STATE", "INVALID_REQUEST", "FORBIDDEN",
     "NOT_FOUND", "TASK_NOT_FOUND", "METHOD_NOT_ALLOWED", "STALE_CURSOR", "PAYLOAD_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE",
-    "TASK_CANCELED", "TASK_REJECTED", "INTERNAL_ERROR", "UNAVAILABLE",
+    "TASK_CANCELED", "TASK_REJECTED", "INTERNAL_ERROR", "RATE_LIMITED", "UNAVAILABLE",
 ]  # fmt: skip
 STATUSES: dict[Code, int] = {
     "INVALID_MODE": 400,
@@ -47,6 +47,7 @@ STATUSES: dict[Code, int] = {
     "STALE_CURSOR": 410,
     "PAYLOAD_TOO_LARGE": 413,
     "UNSUPPORTED_MEDIA_TYPE": 415,
+    "RATE_LIMITED": 429,
     "LLM_EXECUTION_FAILED": 500,
     "TOOL_EXECUTION_FAILED": 500,
     "DATABASE_ERROR": 500,
@@ -58,7 +59,7 @@ STATUSES: dict[Code, int] = {
 COMMON: tuple[Code, ...] = (
     "INVALID_REQUEST", "INVALID_MODE", "INVALID_ACTION", "MISSING_REQUIRED_PARAM", "UNAUTHORIZED", "FORBIDDEN",
     "CONVERSATION_NOT_FOUND", "AGENT_NOT_FOUND", "CAPABILITY_NOT_FOUND", "INVALID_STATE", "PAYLOAD_TOO_LARGE",
-    "UNSUPPORTED_MEDIA_TYPE", "DATABASE_ERROR", "INTERNAL_ERROR",
+    "UNSUPPORTED_MEDIA_TYPE", "RATE_LIMITED", "DATABASE_ERROR", "INTERNAL_ERROR", "UNAVAILABLE",
 )  # fmt: skip
 """What can become of any action: INVALID_STATE when an idempotency key was used with another request."""
 
@@ -80,6 +81,8 @@ class Action(Struct, frozen=True):
     """Whether it changes something, so that it needs the right to send; else that to read is enough."""
     absent: bool = False
     """Whether the result can be null."""
+    begins: bool = False
+    """Whether it begins a conversation that nobody has begun yet; else there must be one."""
 
     @property
     def kind(self) -> Kind:
@@ -99,7 +102,7 @@ def _documents(mode: Literal["plan", "build"]) -> tuple[Action, ...]:
     return (
         Action(
             mode, "create", f"create_{noun}", create, created,
-            _MODEL if plan else (*_MODEL, "PLAN_NOT_FOUND", "VERSION_NOT_FOUND"), model=True,
+            _MODEL if plan else (*_MODEL, "PLAN_NOT_FOUND", "VERSION_NOT_FOUND"), model=True, begins=True,
         ),
         Action(
             mode, "read", f"read_{noun}", asked.ReadDocument,
@@ -154,7 +157,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "tool", "execute", "execute_tool", asked.ExecuteTool, answered.ToolExecuted,
-        ("TOOL_NOT_FOUND", "TOOL_EXECUTION_FAILED", "TASK_CANCELED"), absent=True,
+        ("TOOL_NOT_FOUND", "TOOL_EXECUTION_FAILED", "TASK_CANCELED"), absent=True, begins=True,
     ),
     Action(
         "tool", "read", "read_tool_result", asked.ReadExecution, answered.ExecutionRead, _NO_EXECUTION, changes=False
@@ -162,7 +165,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("tool", "list", "list_tool_executions", asked.ListExecutions, answered.Executions, changes=False),
     Action(
         "orchestrate", "create", "create_orchestration", asked.CreateOrchestration, answered.OrchestrationRead, _MODEL,
-        model=True,
+        model=True, begins=True,
     ),
     Action(
         "orchestrate", "read", "read_orchestration", asked.OneOrchestration, answered.OrchestrationRead,

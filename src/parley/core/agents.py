@@ -15,6 +15,8 @@ SLUG = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?")
 MOST = 1_000_000
 """The largest limit: a slot is a row, and a number must fit everywhere."""
 
+_RATES = (("max_per_second", 1e-9), ("max_burst", 1))
+
 Rescue = Literal["restart", "resume", "fail"]
 Replies = Literal["task", "message", "either"]
 """Whether an answer is a task, a direct message, or as the agent decides in each turn."""
@@ -37,6 +39,9 @@ class Limits(Struct, frozen=True):
     max_concurrent: int | None = None
     max_queued: int | None = None
     timeout_s: float | None = None
+    max_per_second: float | None = None
+    """How many runs may be begun in a second, and how many of them at once (as many, if None)."""
+    max_burst: int | None = None
 
 
 class Extended(Struct, frozen=True):
@@ -102,7 +107,7 @@ def check_agent(agent: Agent) -> None:
             field="slug",
         )
     check_servers(agent.mcp)
-    for name, least in (("max_concurrent", 1), ("max_queued", 0), ("timeout_s", 1e-9)):
+    for name, least in (("max_concurrent", 1), ("max_queued", 0), ("timeout_s", 1e-9), *_RATES):
         value = getattr(agent.limits, name)
         if value is not None and not least <= value <= MOST:
             allowed = "positive" if least else "zero or more"

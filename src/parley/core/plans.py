@@ -31,6 +31,13 @@ class Rules(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Before the first retry; each further one waits twice as long, up to a minute."""
 
 
+class Shown(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A step's output as an artifact: a file of that name, with all of it or with one member of what is JSON."""
+
+    name: str
+    member: str = ""
+
+
 class Step(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """One piece of work for one agent. `mode` and `action` say how it is asked; without them it is sent a message."""
 
@@ -44,6 +51,8 @@ class Step(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """Text or an object, in which `{{message}}` and `{{steps.ID.output}}` are filled in."""
     checkpoint: str = ""
     """Asked after the step; nothing goes on until somebody answers."""
+    artifact: Shown | None = None
+    """What of it the orchestration brings, also where other steps wait for it."""
 
     @property
     def title(self) -> str:
@@ -75,6 +84,8 @@ def check_plan(steps: Sequence[Step], refusal: Refusal = lambda step: None) -> N
             raise PlanInvalid(f"The id {step.id!r} of a step has other characters than letters, digits, - and _.")
         if ids.count(step.id) > 1:
             raise PlanInvalid(f"Two steps have the id {step.id}.", step=step.id)
+        if step.artifact is not None and not step.artifact.name:
+            raise PlanInvalid(f"The artifact of step {step.id} has no name.", step=step.id)
         for other in step.depends_on:
             if other not in ids:
                 raise PlanInvalid(f"Step {step.id} depends on {other}, which is no step.", step=step.id)
@@ -155,7 +166,7 @@ def _filled(value: Json, words: Mapping[str, str]) -> Json:
         case str():
             if member := _member(value):
                 return _said(member, words)
-            return _REFERENCE.sub(lambda found: _text(_said(found[1], words)), value)
+            return _REFERENCE.sub(lambda found: text_of(_said(found[1], words)), value)
         case list():
             return [_filled(one, words) for one in value]
         case dict():
@@ -175,11 +186,16 @@ def _said(reference: str, words: Mapping[str, str]) -> Json:
     of_step = _OF_STEP.fullmatch(reference)
     if of_step is None or not of_step[2]:
         return words.get(reference, "")
+    return member_of(words.get(f"steps.{of_step[1]}.output", ""), of_step[2][1:])
+
+
+def member_of(words: str, path: str) -> Json:
+    """A member of an output that is JSON: `rows.0.date`; None where there is none."""
     try:
-        found: Json = msgspec.json.decode(words.get(f"steps.{of_step[1]}.output", ""))
+        found: Json = msgspec.json.decode(words)
     except msgspec.MsgspecError:
         return None
-    for name in of_step[2].split(".")[1:]:
+    for name in path.split("."):
         if isinstance(found, list):
             found = found[int(name)] if name.isdecimal() and int(name) < len(found) else None
         else:
@@ -187,7 +203,7 @@ def _said(reference: str, words: Mapping[str, str]) -> Json:
     return found
 
 
-def _text(value: Json) -> str:
+def text_of(value: Json) -> str:
     return value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()
 
 

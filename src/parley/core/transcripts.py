@@ -27,6 +27,8 @@ class Said(Struct, frozen=True, omit_defaults=True):
     metadata: Raw = Raw(b"{}")
     """A JSON object: `attachments` that the message has beside its text; what an agent told of its answer (`model`,
     `usage`); the `code` of a failure."""
+    agent: str = ""
+    """The name of who answered, in an export: several agents can speak in one conversation."""
 
 
 class Transcript:

@@ -4,7 +4,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from parley.core.agents import Agent
-from parley.core.plans import Rules, Step, Steps, check_plan, check_rules
+from parley.core.plans import Rules, Shown, Step, Steps, check_plan, check_rules
 from parley.definitions.kind import Site
 from parley.drivers.workflow import WorkflowDriver
 from parley.errors import Invalid, PlanInvalid
@@ -21,6 +21,8 @@ class StepOptions(Struct, frozen=True):
     """What the agent is told, with `{{message}}` and `{{steps.ID.output}}` filled in."""
     checkpoint: str = ""
     """A question; nothing goes on after the step until it is answered."""
+    artifact: Shown | None = None
+    """What of it is an artifact of the task, also where other steps wait for it."""
 
 
 class WorkflowOptions(Struct, frozen=True):
@@ -47,6 +49,7 @@ def _steps(options: WorkflowOptions) -> Steps:
         Step(
             one.id, one.agent, one.name, one.mode, one.action, one.depends_on,
             UNSET if one.input is None else Raw(msgspec.json.encode(one.input)), one.checkpoint,
+            one.artifact,
         )
         for one in options.steps
     )  # fmt: skip

@@ -5,6 +5,7 @@ from it. So it is rescued as any run is, and whoever takes it up finds what was 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from mimetypes import MimeTypes
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from parley.core.commands import Emit
 from parley.core.conversations import hops_of
 from parley.core.events import Completed, Event, Failed, InputRequired, Planned, Stepped
 from parley.core.orchestrations import Orchestration, StepState, evolve, foreseen, words_of
-from parley.core.plans import Step, check_plan, rendered
+from parley.core.plans import Shown, Step, check_plan, member_of, rendered, text_of
 from parley.core.steps import Advance, Result, Settle, conclusion, decide, overdue, wake_at
 from parley.core.turns import ArtifactChunk, Conclusion, Done, NeedInput, Output, parts_of
 from parley.engine.exchange import Exchange
@@ -42,6 +43,8 @@ from parley.telemetry import tell
 
 MAX_DEPTH = 5
 """How deep orchestrations may lie in one another."""
+_MEDIA_TYPES = MimeTypes()
+"""Those that Python knows; what a machine has installed makes no difference."""
 PATIENCE_S = 1.0
 """Before a store that could not be reached is tried again."""
 
@@ -90,7 +93,7 @@ class Conducted:
         ending, state = await performance.ending(), performance.state
         match ending:
             case Completed():
-                for artifact in _made(state):
+                for artifact in await performance.made():
                     yield artifact
                 yield Conclusion(Done(), state.version)
             case Failed():
@@ -164,6 +167,19 @@ class Performance:
             finally:
                 for task in self._waiting.values():
                     task.cancel()
+
+    async def made(self) -> list[ArtifactChunk]:
+        """What the orchestration brings: of the last steps all, of others what their plan says."""
+        used = {other for one in self.state.steps for other in one.step.depends_on}
+        found: list[ArtifactChunk] = []
+        for one in self.state.steps:
+            shown, id_ = one.step.artifact, f"step-{one.step.id}"
+            if shown is not None and shown.member:
+                file = _file(shown, words_of(await self._readable(one.output)))
+                found += [replace(file, id=id_)] if file.content else []
+            elif one.output and (shown is not None or one.step.id not in used):
+                found.append(ArtifactChunk(one.output, id=id_, name=shown.name if shown else one.step.title))
+        return found
 
     async def _catch_up(self) -> None:
         """Read what others have written, and maybe what was written here."""
@@ -296,11 +312,8 @@ def _parts(given: Json) -> Parts:
     return parts_of(given) if isinstance(given, dict) else (text_part(str(given)),)
 
 
-def _made(state: Orchestration) -> list[ArtifactChunk]:
-    """What the last steps brought is what the orchestration brings."""
-    used = {other for one in state.steps for other in one.step.depends_on}
-    return [
-        ArtifactChunk(one.output, id=f"step-{one.step.id}", name=one.step.title)
-        for one in state.steps
-        if one.step.id not in used and one.output
-    ]
+def _file(shown: Shown, words: str) -> ArtifactChunk:
+    """One member of an output, as a file."""
+    media_type, _ = _MEDIA_TYPES.guess_type(shown.name)
+    content = text_of(member_of(words, shown.member)).encode()
+    return ArtifactChunk(content, name=shown.name, filename=shown.name, media_type=media_type or "text/plain")

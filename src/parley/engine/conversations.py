@@ -147,15 +147,26 @@ class Conversations:
             return before
         renderer = self._press.renderer(format_)
         begun = await self._known(asking.principal, asking.conversation)
-        agent, run_id, now = self._exchange.agents.get(begun.agent), new_run_id(), self._clock()
-        cover = Cover(run_id, begun, agent.name if agent else begun.agent, now)
-        messages = self.messages(asking.principal, asking.conversation, include_system=True)
-        printed = await self._press.print(renderer, cover, messages, self._sheets(begun, wanted=artifacts))
+        run_id, now = new_run_id(), self._clock()
+        cover = Cover(run_id, begun, self._name(begun.agent), now)
+        printed = await self._press.print(renderer, cover, self._signed(begun), self._sheets(begun, wanted=artifacts))
         exported = Exported(
             printed.sha256, format_, printed.media_type, printed.name, printed.size, printed.messages,
             printed.documents, now + self._keep_ms,
         )  # fmt: skip
         return await self._documents.record(asking, msgspec.to_builtins(exported), run_id=run_id)
+
+    def _name(self, slug: str) -> str:
+        """As people know the agent; its slug, if it is served no longer."""
+        agent = self._exchange.agents.get(slug)
+        return agent.name if agent else slug
+
+    async def _signed(self, begun: Conversation) -> AsyncGenerator[Said, None]:
+        """Every message, the agents' with their names."""
+        async for run in self._talks(begun):
+            name = self._name(run.agent)
+            async for said in self._said(run, include_system=True):
+                yield msgspec.structs.replace(said, agent=name) if said.role == "assistant" else said
 
     async def exported(self, run_id: str) -> Exported:
         """What an export has made, for whoever has a link to it."""

@@ -96,6 +96,13 @@ class Documents:
             raise ConversationNotFound("There is no such conversation.", conversation=conversation)
         return found
 
+    async def outliving(self, principal: Principal, kind: Kind, version: str) -> Found | None:
+        """A version of a document that was kept when its conversation was deleted; only for its owner."""
+        found = await self.library.version(version)
+        if found is None or found.document is None or found.document.conversation:
+            return None
+        return found if (found.document.principal, found.document.kind) == (str(principal), kind) else None
+
     async def versions(
         self, principal: Principal, conversation: str, kind: Kind, limit: int, offset: int = 0
     ) -> tuple[Document, list[Version]]:

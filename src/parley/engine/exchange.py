@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -12,23 +13,24 @@ from parley.core.agents import Agent, check_content
 from parley.core.artifacts import check_parts, text_part
 from parley.core.commands import Adopt, Begin, Cancel, Close, Fail, Fork, Give, Start
 from parley.core.conversations import Message, conversation_for, hops_metadata
-from parley.core.events import Event, Origin, Rejected
+from parley.core.events import Event, Rejected
 from parley.core.runs import WAITING, Run, State
 from parley.core.views import View, view_of
+from parley.engine.admission import UNLIMITED, Admission, Allowance, Asked
 from parley.engine.attachments import SAID_BYTES, Attachments
 from parley.engine.bells import Bells
 from parley.engine.commands import MAX_PAYLOAD, Commands, Outcome
 from parley.engine.execution import GRACE_S, Execution
+from parley.engine.forking import fork_of
 from parley.engine.leavings import afterwards, clear_left
 from parley.engine.membership import LEASE_S, Membership
 from parley.engine.planning import StepRunner
 from parley.engine.ports import Blobs, Cluster, Distant, Driver, Key, LogStore, Signals
-from parley.engine.requests import Branch, Opening, Send, branch_key, send_key
+from parley.engine.requests import Branch, Opening, Send, branch_key, same_run, send_key, start_of
 from parley.engine.retention import Retention
 from parley.engine.roster import Changed, Roster, Unlisted
-from parley.engine.streams import Follower, Streams, entries_upto, read_all
+from parley.engine.streams import Follower, Streams, read_all
 from parley.errors import (
-    Conflict,
     Invalid,
     RunEnded,
     RunNotFound,
@@ -56,6 +58,7 @@ class Exchange:
         lease_s: float = LEASE_S,
         keep_ms: int | None = None,
         shared: bool = False,
+        allowance: Allowance = UNLIMITED,
     ) -> None:
         self.agents = Roster()
         self._signals = signals
@@ -66,6 +69,7 @@ class Exchange:
         self.execution = Execution(self.commands, store, cluster, self.attachments, self._ask_child, grace_s)
         self.retention = Retention(store, keep_ms, clock)
         self.membership = Membership(store, cluster, self.execution, self.agents, self.retention, lease_s)
+        self.admission = Admission(store, allowance, lambda: len(self.membership.alive), clock)
         self.on_growth: Callable[[RunId], None] | None = None
         """Called for every run that has grown, here or elsewhere; must not wait."""
         self.on_change: Callable[[Run, Sequence[Event]], None] | None = None
@@ -145,9 +149,8 @@ class Exchange:
             key = send_key(send)
             if run is not None:
                 return await self.give(run, send.message, key)
-            message = await self.attachments.stored_message(send.message)
-            start = Start(agent.slug, conversation, str(send.principal), message, trace=sent(), rules=send.rules)
-            return await self._begun(new_run_id(), agent, start, key)
+            start = Start(agent.slug, conversation, str(send.principal), send.message, trace=sent(), rules=send.rules)
+            return await self._admitted(agent, start, key)
 
     async def assign(self, start: Start, key: Key | None, run_id: RunId | None = None) -> Outcome:
         """A run that was made for something: its message is what we ask its agent. One of this id is begun once."""
@@ -155,36 +158,25 @@ class Exchange:
             agent = self.agent(start.agent)
             if start.message is not None:
                 check_content(agent, start.message.parts)
-                start = replace(
-                    start, message=await self.attachments.stored_message(start.message), trace=start.trace or sent()
-                )
+                start = replace(start, trace=start.trace or sent())
             if run_id is not None:
-                return await self.begin(run_id, start)
-            return await self._begun(new_run_id(), agent, start, key)
+                return await self.begin(run_id, await self._stored(start))
+            return await self._admitted(agent, start, key)
 
     async def fork(self, branch: Branch) -> Outcome:
         """A new run of the same owner in the same conversation; the other one is not touched."""
         with span("runtime.ingest", agent=branch.agent or ""):
-            return await self._fork(branch)
+            run = await self.visible(branch.run, branch.principal, branch.agent)
+            agent = self.agent(run.agent)
+            conversation_for(branch.conversation, run.conversation)
+            key = branch_key(branch, run)
+            asked, before = Asked(agent, str(branch.principal)), partial(self._before, key)
+            return await before() or await self.admission.admit(
+                asked, before, partial(self._fork, run, agent, branch, key)
+            )
 
-    async def _fork(self, branch: Branch) -> Outcome:
-        run = await self.visible(branch.run, branch.principal, branch.agent)
-        agent = self.agent(run.agent)
-        conversation_for(branch.conversation, run.conversation)
-        key = branch_key(branch, run)
-        if key is not None and (before := await self.commands.replayed(key)):
-            return before
-        message = branch.message
-        if message is not None:
-            check_parts(message.parts)
-            check_content(agent, message.parts)
-            message = await self.attachments.stored_message(message)
-        entries = await entries_upto(self.store, run.id, branch.at)
-        last = entries[-1]
-        origin = Origin(run.id, last.seq, last.hash.hex())
-        payloads = tuple(entry.payload for entry in entries if entry.payload is not None)
-        by, continues = str(branch.principal), branch.continues
-        fork = Fork(origin, payloads, by, message, trace=sent(), continues=continues, steered=branch.steered)
+    async def _fork(self, run: Run, agent: Agent, branch: Branch, key: Key | None) -> Outcome:
+        fork = await fork_of(self.store, self.attachments, agent, run, branch)
         return await self._begun(new_run_id(), agent, fork, key)
 
     async def open(self, opening: Opening) -> Outcome:
@@ -192,24 +184,35 @@ class Exchange:
         if opening.run is not None and not is_id(opening.run):
             raise Invalid("A run id has 1 to 128 letters, digits or ._:@/+=~-", field="run_id")
         run_id = RunId(opening.run) if opening.run else new_run_id()
-        conversation = conversation_for(opening.conversation)
         rules = None if opening.assignment else self.agents.rules(agent.slug)
-        start = Start(
-            agent.slug, conversation, str(opening.principal), None, opening.parent, open=True, rules=rules,
-            assignment=opening.assignment,
-        )  # fmt: skip
+        start = start_of(opening, conversation_for(opening.conversation), rules)
+        if opening.parent is not None:
+            return await self._opened(run_id, start, opening.key)
+
+        async def before() -> Outcome | None:
+            known = opening.run is not None and await self.store.head(run_id) is not None
+            return await self._opened(run_id, start, None) if known else await self._before(opening.key)
+
+        asked = Asked(agent, start.principal)
+        return await self.admission.admit(asked, before, partial(self._opened, run_id, start, opening.key))
+
+    async def _opened(self, run_id: RunId, start: Start, key: Key | None) -> Outcome:
         try:
-            return await self.commands.execute(run_id, start, key=opening.key)
+            return await self.commands.execute(run_id, start, key=key)
         except VersionConflict:
-            return Outcome(_same(await self.commands.state(run_id), start), [], replayed=True)
+            return Outcome(same_run(await self.commands.state(run_id), start), [], replayed=True)
 
     async def give(self, run: Run, message: Message, key: Key | None) -> Outcome:
         """One more input to a run that its caller may see."""
         check_parts(message.parts)
         agent = self.agent(run.agent)
         check_content(agent, message.parts)
+        asked = Asked(agent, run.principal, begins=False)
+        return await self.admission.admit(asked, partial(self._before, key), partial(self._give, run, message, key))
+
+    async def _give(self, run: Run, message: Message, key: Key | None) -> Outcome:
         message = await self.attachments.stored_message(message)
-        how = await self.execution.admit(agent) if run.state in WAITING else None
+        how = await self.execution.admit(self.agent(run.agent)) if run.state in WAITING else None
         return await self._accept(run.id, Give(message, how if isinstance(how, Begin) else None, sent()), key)
 
     async def close_run(self, run: Run, principal: Principal, key: Key | None = None) -> Outcome:
@@ -224,8 +227,10 @@ class Exchange:
 
     async def sent_before(self, send: Send) -> Outcome | None:
         """What this very send led to when it was made for the first time, if it was."""
-        key = send_key(send)
-        return await self.commands.replayed(key) if key else None
+        return await self._before(send_key(send))
+
+    async def _before(self, key: Key | None) -> Outcome | None:
+        return await self.commands.replayed(key) if key is not None else None
 
     async def cancel(
         self, run_id: str, principal: Principal, agent: str | None = None, reason: str | None = None,
@@ -254,17 +259,6 @@ class Exchange:
         view.feed(event for event in events if upto is None or event.seq <= upto)
         return view
 
-    async def place_in_queue(self, run: Run) -> int | None:
-        """The how-manieth to begin, for a run that waits because its agent works on others; None for any other."""
-        agent = self.agents.get(run.agent)
-        if agent is None or agent.limits.max_concurrent is None or not run.ready:
-            return None
-        waiting = await self.store.runs_in(State.SUBMITTED, agent=agent.slug)
-        # The first ones may be about to begin: they do not count as waiting.
-        place = 1 - await self.execution.free_slots(agent)
-        found = next((place for place, other in enumerate(waiting, place) if other.id == run.id), 0)
-        return found if found > 0 else None
-
     async def follow(self, run_id: RunId, after: int) -> Follower:
         return await self.streams.follow(run_id, after)
 
@@ -291,12 +285,28 @@ class Exchange:
         except VersionConflict:
             return Outcome(await self.commands.state(run_id), [], replayed=True)
 
+    async def _admitted(self, agent: Agent, start: Start, key: Key | None) -> Outcome:
+        """A new run, unless too much is asked for. What a run of ours asks for was admitted with that run."""
+
+        async def work() -> Outcome:
+            return await self._begun(new_run_id(), agent, await self._stored(start), key)
+
+        if start.parent is not None:
+            return await work()
+        return await self.admission.admit(Asked(agent, start.principal), partial(self._before, key), work)
+
+    async def _stored(self, start: Start) -> Start:
+        if start.message is None:
+            return start
+        return replace(start, message=await self.attachments.stored_message(start.message))
+
     async def _begun(self, run_id: RunId, agent: Agent, command: Start | Fork, key: Key | None) -> Outcome:
         if isinstance(command, Start) and command.message is not None and (rules := self.agents.rules(agent.slug)):
             command = replace(command, rules=command.rules or rules)
         how = await self.execution.admit(agent, at_once=command.orchestrates)
         if isinstance(how, Rejected):
-            return await self.commands.execute(run_id, replace(command, reject=how), key=key)
+            # Nothing is done for it, so its key is not used up: who asks again with it is asked anew.
+            return await self._before(key) or await self.commands.execute(run_id, replace(command, reject=how))
         return await self._accept(run_id, replace(command, begin=how), key)
 
     async def _accept(self, run_id: RunId, command: Start | Fork | Give, key: Key | None) -> Outcome:
@@ -388,11 +398,3 @@ class Exchange:
                 await self._cancel(child, Cancel(run.principal, f"Its parent task {run.id} ended."))
             except (RunEnded, RunNotFound):
                 continue
-
-
-def _same(run: Run, start: Start) -> Run:
-    if (run.agent, run.conversation, run.principal, run.open) != (
-        start.agent, start.conversation, start.principal, start.open,
-    ):  # fmt: skip
-        raise Conflict("There is another run with this id.")
-    return run

@@ -21,7 +21,7 @@ from parley.engine.ports import Cluster, Driver, Gated, Store
 from parley.engine.recall import earlier_notes, earlier_rounds
 from parley.engine.recent import RecentLogs
 from parley.engine.toolwords import Tooling
-from parley.engine.turns import Turn
+from parley.engine.turns import CURRENT, Turn
 from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
 from parley.ids import RunId
 from parley.telemetry import span, tell
@@ -337,6 +337,7 @@ class Execution:
         if run.beside:
             events = await self._attachments.told(events)
         turn = self._make_turn(driver.agent, job, events)
+        CURRENT.set(turn)
         scribe = Scribe(run.turns)
         async with aclosing(driver.run(turn)) as outputs:
             async for output in outputs:

@@ -14,7 +14,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class _Kept(Generic[K, V]):
+class Kept(Generic[K, V]):
     """As many as there is room for; those that were not used for longest make room."""
 
     def __init__(self, make: Callable[[], V]) -> None:
@@ -36,8 +36,8 @@ class _Kept(Generic[K, V]):
 class Gates:
     def __init__(self, clock: Clock = now_ms) -> None:
         self._clock = clock
-        self._minutes: _Kept[Place, Minute] = _Kept(Minute)
-        self._circuits: _Kept[Place, Circuit] = _Kept(Circuit)
+        self._minutes: Kept[Place, Minute] = Kept(Minute)
+        self._circuits: Kept[Place, Circuit] = Kept(Circuit)
 
     def within_limit(self, call: Asked) -> bool:
         """The limit is the manifest's; whose integration it is, the principal says."""

@@ -6,14 +6,15 @@ import msgspec
 from msgspec import Struct
 
 from parley.core.access import Principal
+from parley.core.commands import Start
 from parley.core.conversations import Message
 from parley.core.documents import Assignment
 from parley.core.events import Steered
 from parley.core.plans import Rules
 from parley.core.runs import Run
 from parley.engine.ports import Key
-from parley.errors import Invalid
-from parley.ids import RunId
+from parley.errors import Conflict, Invalid
+from parley.ids import ConversationId, RunId
 
 
 class Send(Struct, frozen=True):
@@ -55,6 +56,22 @@ class Branch(Struct, frozen=True):
     continues: RunId | None = None
     """The orchestration that goes on in the new run, steered so."""
     steered: Steered | None = None
+
+
+def start_of(opening: Opening, conversation: ConversationId, rules: Rules | None) -> Start:
+    return Start(
+        opening.agent, conversation, str(opening.principal), None, opening.parent, open=True, rules=rules,
+        assignment=opening.assignment,
+    )  # fmt: skip
+
+
+def same_run(run: Run, start: Start) -> Run:
+    """The run, if it was opened as this one would be."""
+    if (run.agent, run.conversation, run.principal, run.open) != (
+        start.agent, start.conversation, start.principal, start.open,
+    ):  # fmt: skip
+        raise Conflict("There is another run with this id.")
+    return run
 
 
 def send_key(send: Send) -> Key | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from functools import cached_property
 
 from parley.core.access import Principal
@@ -210,3 +211,7 @@ class Turn:
     def _call(self, tool: str, given: Fields, key: str, timeout_ms: int | None = None) -> ToolCall:
         slug = self.agent.slug
         return ToolCall(self.principal, self.conversation, slug, tool, given, timeout_ms, key, self.run_id)
+
+
+CURRENT: ContextVar[Turn | None] = ContextVar("turn", default=None)
+"""The turn that is under way in this task, for what an agent calls without handing it on."""

@@ -104,7 +104,7 @@ class HtmlRenderer:
         return f'<p class="notice" id="{escape(said.id)}">{escape(said.content)} {_time(said.at, hour(said.at))}</p>\n'
 
     def _speech(self, said: Said) -> str:
-        speaker = self._agent if said.role == "assistant" else "User"
+        speaker = (said.agent or self._agent) if said.role == "assistant" else "User"
         by = f'<span class="model">{escape(model(said))}</span>' if model(said) else ""
         words = rendered(said.content, breaks=said.role == "user")
         return (

@@ -29,7 +29,7 @@ class JsonRenderer:
         self._messages += 1
         shown = {
             "id": said.id, "role": said.role, "content": said.content, "timestamp": iso(said.at), "taskId": said.run,
-            "metadata": said.metadata,
+            **({"speaker": said.agent} if said.agent else {}), "metadata": said.metadata,
         }  # fmt: skip
         return f"{comma(self._messages)}{as_json(shown)}"
 

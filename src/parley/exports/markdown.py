@@ -42,7 +42,7 @@ class MarkdownRenderer:
         if said.role == "system":
             return f"---\n\n*{plain(said.content)}* ({moment(said.at)})\n\n"
         by = f" · {plain(model(said))}" if model(said) else ""
-        speaker = plain(self._agent) if said.role == "assistant" else "User"
+        speaker = plain(said.agent or self._agent) if said.role == "assistant" else "User"
         heading = f"---\n\n## {speaker}{by} · {moment(said.at)}\n\n"
         return f"{heading}{contained(said.content)}\n\n{_attached(said)}"
 

@@ -72,7 +72,7 @@ class PdfRenderer:
         shown = {
             "role": said.role,
             "day": self._new_day(said),
-            "speaker": self._agent if said.role == "assistant" else "User",
+            "speaker": (words(said.agent) or self._agent) if said.role == "assistant" else "User",
             "model": words(model(said)),
             "time": hour(said.at),
             "c": [{"t": "p", "c": [words(said.content)]}] if is_system else _spoken(said),

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from parley.errors import InvalidJson, PayloadTooLarge
+from parley.errors import InvalidJson, ParleyError, PayloadTooLarge
 
 MAX_BODY = 10 * 1024 * 1024
 
@@ -63,16 +63,20 @@ def is_json(scope: Scope) -> bool:
 
 
 async def read_body(receive: Receive, limit: int = MAX_BODY) -> bytes:
-    body = b""
+    pieces: list[bytes] = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
-        body += message.get("body", b"")
-        if len(body) > limit:
+        piece: bytes = message.get("body", b"")
+        size += len(piece)
+        if size > limit:
             raise PayloadTooLarge(f"The request is over the limit of {limit} bytes.", limit=limit)
+        pieces.append(piece)
         if not message.get("more_body", False):
-            return body
+            # Only now: each piece is copied once, however many there are.
+            return b"".join(pieces)
 
 
 def check_text(body: bytes) -> None:
@@ -81,6 +85,12 @@ def check_text(body: bytes) -> None:
         body.decode()
     except UnicodeDecodeError as error:
         raise InvalidJson("The request is not UTF-8.", position=error.start) from None
+
+
+def retry_headers(error: ParleyError) -> Headers:
+    """How long to wait before asking again, where an error says so."""
+    wait_s = error.details.get("retry_after")
+    return [(b"retry-after", b"%d" % wait_s)] if isinstance(wait_s, int) else []
 
 
 async def answer(

@@ -1,6 +1,7 @@
 """Who asks: decided once per request, before any face sees it. Faces find the answer in `scope["principal"]`."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -10,7 +11,7 @@ from parley.errors import ParleyError, Unauthenticated
 from parley.faces.http import MAX_BODY, Headers, answer, headers_of, read_body
 from parley.faces.local import is_local
 from parley.faces.refusals import refuse
-from parley.security.credentials import Gate
+from parley.security.credentials import Auth
 from parley.security.signatures import (
     BODY_SHA256,
     GUEST,
@@ -44,13 +45,22 @@ Seen = dict[bytes, bytes]
 Refuse = Callable[[Send, ParleyError, Headers], Awaitable[None]]
 
 
+class Entrance(Protocol):
+    """Who may pass, by what they show: None for somebody who should have shown something."""
+
+    @property
+    def auth(self) -> Auth: ...
+
+    async def principal(self, authorization: str | None, api_key: str | None) -> Principal | None: ...
+
+
 class Identified:
     """Lets a request pass with its principal, or refuses it."""
 
     def __init__(
         self,
         app: ASGIApp,
-        gate: Gate,
+        gate: Entrance,
         origins: frozenset[str] = frozenset(),
         signatures: Signatures | None = None,
         max_body: int = MAX_BODY,

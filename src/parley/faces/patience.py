@@ -4,7 +4,7 @@ import asyncio
 
 from starlette.types import Send
 
-from parley.faces.http import answer
+from parley.faces.http import Headers, answer
 from parley.faces.sse import KEEP_ALIVE_S
 
 _HEADERS = [(b"content-type", b"application/json"), (b"x-accel-buffering", b"no")]
@@ -21,10 +21,10 @@ class Patience:
         self._filling: asyncio.Task[None] | None = None
         self._timer = asyncio.get_running_loop().call_later(KEEP_ALIVE_S, self._begin)
 
-    async def answer(self, status: int, body: bytes) -> None:
+    async def answer(self, status: int, body: bytes, headers: Headers | None = None) -> None:
         self._timer.cancel()
         if self._filling is None:
-            return await answer(self._send, status, body)
+            return await answer(self._send, status, body, headers)
         self._filling.cancel()
         await asyncio.gather(self._filling, return_exceptions=True)
         return await self._send({"type": "http.response.body", "body": body})

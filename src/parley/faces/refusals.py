@@ -12,10 +12,11 @@ from parley.errors import (
     ParleyError,
     PayloadTooLarge,
     RateLimited,
+    Stopping,
     StoreUnavailable,
     Unauthenticated,
 )
-from parley.faces.http import Headers, answer
+from parley.faces.http import Headers, answer, retry_headers
 
 _STATUSES: list[tuple[type[ParleyError], int, str]] = [
     (Unauthenticated, 401, "UNAUTHENTICATED"),
@@ -28,13 +29,14 @@ _STATUSES: list[tuple[type[ParleyError], int, str]] = [
     (RateLimited, 429, "RESOURCE_EXHAUSTED"),
     (StoreUnavailable, 503, "UNAVAILABLE"),
     (IssuerUnavailable, 503, "UNAVAILABLE"),
+    (Stopping, 503, "UNAVAILABLE"),
 ]
 
 
 async def refuse(send: Send, error: ParleyError, headers: Headers | None = None) -> None:
     """Answer with an error that has an answer; any other is a defect or a wrong setting, and is raised again."""
     code, status = status_of(error)
-    await answer(send, code, {"error": _body(error, code, status)}, headers)
+    await answer(send, code, {"error": _body(error, code, status)}, [*(headers or ()), *retry_headers(error)])
 
 
 def status_of(error: ParleyError) -> tuple[int, str]:

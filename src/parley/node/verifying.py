@@ -8,7 +8,7 @@ that server is asked each time too: then a hierarchy that has changed counts at 
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import httpx2
@@ -26,22 +26,28 @@ CALLER = "parley.caller"
 OPEN = ("/.well-known/",)
 TIMEOUT_S = 5.0
 
+Token = str | Callable[[], str | None]
+
 
 class _Introspected(msgspec.Struct, frozen=True):
     active: bool
 
 
 class PairVerifier:
-    """`issuer` is the address of the server, as its tokens say it; `node` the id of the one who is called."""
+    """`issuer` is the address of the server, as its tokens say it; `at` where it is asked, if that differs; `node` the
+    id of the one who is called. `token` may be a function, for one whose token is not known yet."""
 
-    def __init__(self, issuer: str, node: str, *, token: str | None = None, allow: Iterable[str] = ()) -> None:
+    def __init__(
+        self, issuer: str, node: str, *, token: Token | None = None, allow: Iterable[str] = (), at: str | None = None
+    ) -> None:
         self._issuer = issuer.rstrip("/")
+        self._at = (at or issuer).rstrip("/")
         self._node = node
         self._token = token
-        self._outbound = Outbound(Guard([*allow, *own_places(issuer)]))
+        self._outbound = Outbound(Guard([*allow, *own_places(self._at)]))
         self._keys = IssuerKeys(
-            self._issuer, f"{self._issuer}/.well-known/jwks.json", fetcher(self._outbound), time.monotonic
-        )
+            self._issuer, f"{self._at}/.well-known/jwks.json", fetcher(self._outbound), time.monotonic
+        )  # fmt: skip
 
     async def check(self, token: str) -> PairClaims:
         """What the token claims: Unauthenticated when it does not count, IssuerUnavailable when nobody can tell."""
@@ -54,12 +60,18 @@ class PairVerifier:
                 claims = check_pair(token, keys, self._issuer, self._node, now=time.time())
             except InvalidKeyIdError:
                 raise Unauthenticated("The pair token is not one of this issuer.") from None
-        if self._token is not None and not await self._counts(token, self._token):
+        if self._token is not None and not await self._counts(token, self._own(self._token)):
             raise Unauthenticated("The pair token does not count any more.")
         return claims
 
     async def close(self) -> None:
         await self._outbound.close()
+
+    def _own(self, token: Token) -> str:
+        found = token() if callable(token) else token
+        if found is None:
+            raise IssuerUnavailable("This node is not registered yet.")
+        return found
 
     async def _counts(self, token: str, own: str) -> bool:
         headers = {
@@ -67,7 +79,7 @@ class PairVerifier:
         }  # fmt: skip
         try:
             reply = await self._outbound.send(
-                "POST", f"{self._issuer}/registry/introspect", headers=headers,
+                "POST", f"{self._at}/registry/introspect", headers=headers,
                 content=json.dumps({"token": token}).encode(), timeout_s=TIMEOUT_S,
             )  # fmt: skip
             if reply.status != 200:

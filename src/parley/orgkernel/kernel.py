@@ -1,6 +1,6 @@
 """The embedded kernel: a message is assigned to a role, and its workflow followed to an end, a question or a fault."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -18,6 +18,7 @@ from parley.orgkernel.salute import State as Condition
 from parley.orgkernel.state import MAX_KEPT, State, shortened
 from parley.orgkernel.triggers import Metrics
 from parley.orgkernel.verifying import agreed, refuted
+from parley.orgkernel.wording import times
 
 MAX_TURNS = 200
 """Whatever a graph looks like, and whatever its nodes say."""
@@ -214,7 +215,11 @@ class _Walk:
             return state.noted(node.id, result.text)
         progress = {} if node.id in state.done else {"turns_since_progress": 0}
         done = _merged(state.done, (node.id,))
-        return replace(state.noted(node.id, result.text), failures=0, level="primary", done=done, back="", **progress)
+        passed_over = _merged(state.passed_over, (node.id,) if result.skipped else ())
+        return replace(
+            state.noted(node.id, result.text), failures=0, level="primary", done=done, passed_over=passed_over, back="",
+            **progress,
+        )  # fmt: skip
 
     def _failed(self, node: Node, why: str) -> Asked | Ended | None:
         level, cause = level_of(self.role, self._metrics())
@@ -296,8 +301,8 @@ class _Walk:
 
     def _finished(self, node: Node) -> Finished:
         self.state = replace(self.state, level="primary")
-        verified = [self.workflow.graph.nodes[name].name for name in self.state.done]
-        context = f"{node.name}." + (f" Verified: {', '.join(verified)}." if verified else "")
+        told = (f"{node.name}.", _named("Verified", self._verified()), _named("Passed over", self._passed_over()))
+        context = " ".join(one for one in told if one)
         last = self.state.said.get(self.state.done[-1], "") if self.state.done else ""
         return Finished(
             self._last.text.strip() or last or context, self.state, context, self._kernel.reported(self, "complete")
@@ -312,11 +317,31 @@ class _Walk:
 
     def _evidence(self, reason: str) -> Evidence:
         nodes = self.workflow.graph.nodes
-        tried = tuple(nodes[name].name for name in self.state.done if name in nodes)
         brought = tuple(
-            f"{nodes[name].name}: {said}" for name, said in self.state.said.items() if said and name in nodes
-        )
-        return Evidence(tried, self.state.failed, brought, reason)
+            f"{nodes[name].name}: {said}" for name, said in self.state.said.items()
+            if said and name in nodes and name not in self.state.passed_over
+        )  # fmt: skip
+        return Evidence(self._tried(), self.state.failed, brought, reason, self._verified())
+
+    def _verified(self) -> tuple[str, ...]:
+        return self._names(name for name in self.state.done if name not in self.state.passed_over)
+
+    def _passed_over(self) -> tuple[str, ...]:
+        return self._names(self.state.passed_over)
+
+    def _tried(self) -> tuple[str, ...]:
+        """What succeeded, and then what did not, with the number of attempts since the client last spoke."""
+        nodes, done = self.workflow.graph.nodes, self.state.done
+        attempts = {name: many for name, many in self.state.attempts.items() if name in nodes and name not in done}
+        return (*self._verified(), *(f"{nodes[name].name} ({times(many)})" for name, many in attempts.items()))
+
+    def _names(self, ids: Iterable[str]) -> tuple[str, ...]:
+        nodes = self.workflow.graph.nodes
+        return tuple(nodes[name].name for name in ids if name in nodes)
+
+
+def _named(what: str, names: tuple[str, ...]) -> str:
+    return f"{what}: {', '.join(names)}." if names else ""
 
 
 def _only_looks(node: Node) -> bool:

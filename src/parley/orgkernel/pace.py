@@ -1,5 +1,6 @@
 """PACE: how a role's failures become what a client is told, and when the client is asked, or the work given up."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -7,6 +8,7 @@ from msgspec import Struct
 from parley.orgkernel.definitions import LEVELS, Level, Pace, Role, Workflow
 from parley.orgkernel.salute import Report, percent, status_text
 from parley.orgkernel.triggers import Metrics, fired
+from parley.orgkernel.wording import times
 
 RETRYING = "retrying with alternative approach"
 _MAX_TRIED = 10
@@ -21,6 +23,8 @@ class Evidence(Struct, frozen=True):
     partial: tuple[str, ...] = ()
     """Names of files, or words."""
     reason: str = ""
+    accomplished: tuple[str, ...] | None = None
+    """What of it came to an end; None where only the attempts are known."""
 
 
 class Working(Struct, frozen=True):
@@ -124,10 +128,11 @@ def held(before: Shown | None, now: Shown) -> Shown:
 
 
 def guidance(report: Report, workflow: Workflow | None, role: Role | None, evidence: Evidence) -> Guidance:
-    helps = _stage(role, "contingent").description
+    """Where nobody saw the attempts, what was tried is what the report says was being done."""
+    helps, doing = _stage(role, "contingent").description, status_text(report, workflow)
     return Guidance(
-        report.activity.current_task, evidence.reason or status_text(report, workflow),
-        evidence.tried[-_MAX_TRIED:], _failures(report, evidence),
+        report.activity.current_task, evidence.reason or doing, evidence.tried[-_MAX_TRIED:] or (doing,),
+        _failures(report, evidence),
         helps or "More detail about the task, or another way to go about it.",
         _partial(report, evidence),
     )  # fmt: skip
@@ -135,20 +140,24 @@ def guidance(report: Report, workflow: Workflow | None, role: Role | None, evide
 
 def given_up(report: Report, workflow: Workflow | None, role: Role | None, evidence: Evidence) -> GivenUp:
     activity = report.activity
+    accomplished = evidence.tried if evidence.accomplished is None else evidence.accomplished
     return GivenUp(
         activity.current_task, evidence.reason or "The work cannot go on.",
         workflow.name if workflow else activity.htn_plan, activity.htn_step, activity.htn_total_steps,
-        report.status.progress, evidence.tried[-_MAX_TRIED:], _failures(report, evidence), _partial(report, evidence),
+        report.status.progress, accomplished[-_MAX_TRIED:], _failures(report, evidence), _partial(report, evidence),
         _suggestions(report, role), report.environment.tool_failures_total,
     )  # fmt: skip
 
 
 def _failures(report: Report, evidence: Evidence) -> tuple[str, ...]:
+    """Each once, however often it happened."""
+    often = Counter(evidence.failed)
+    failed = tuple(why if many == 1 else f"{why} ({times(many)})" for why, many in often.items())[-_MAX_TRIED:]
     counted = report.environment
     if not counted.tool_failures_total:
-        return evidence.failed[-_MAX_TRIED:]
+        return failed
     figures = f"Tool failures: {counted.tool_failures_consecutive} consecutive, {counted.tool_failures_total} total"
-    return (*evidence.failed[-_MAX_TRIED:], figures)
+    return (*failed, figures)
 
 
 def _partial(report: Report, evidence: Evidence) -> tuple[str, ...]:

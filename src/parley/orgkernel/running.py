@@ -21,6 +21,13 @@ _FIXED = ("{python}", "{organisation}", "{work}")
 _CODE = ("-c", "-e", "-m", "--eval", "--exec", "--command", "-E", "-p", "--print", "-r")
 """What follows these is code to many programs, and a message is not."""
 _SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh", "fish", "csh", "tcsh", "busybox", "pwsh", "powershell", "cmd"))
+_LAUNCHERS = frozenset(
+    (
+        "env", "xargs", "parallel", "nice", "ionice", "nohup", "timeout", "time", "setsid", "stdbuf", "watch", "script",
+        "sudo", "doas", "su", "chroot", "unshare", "nsenter", "ssh", "find", "strace",
+    )
+)  # fmt: skip
+"""These run what their arguments name."""
 _PATH = re.compile(
     r"(?<![\w:/.~\\-])((?:\.{1,2}/|/)[\w.@+=~/-]*[\w]|[\w-][\w.-]*(?:/[\w.-]+)*\.[A-Za-z][A-Za-z0-9]{0,7})(?![\w/])"
 )
@@ -54,8 +61,18 @@ def check_command(command: tuple[str, ...]) -> None:
         raise CommandRefused(f"{Path(command[0]).name} is a shell; name the program itself and its arguments.")
     if _holders(command[0]) - {"{python}", "{organisation}"}:
         raise CommandRefused("Which program is run is not for a message to say.")
+    if Path(command[0]).name in _LAUNCHERS:
+        _check_launched(command)
     for before, one in pairwise(command):
         _check_argument(before, one)
+
+
+def _check_launched(command: tuple[str, ...]) -> None:
+    """What a program runs for its arguments is bound by the same rules as a program that is named itself."""
+    if any(_holders(one) - set(_FIXED) for one in command[1:]):
+        raise CommandRefused(f"{Path(command[0]).name} runs other programs; which ones is not for a message to say.")
+    if shell := next((name for one in command[1:] if (name := Path(one).name) in _SHELLS), None):
+        raise CommandRefused(f"{shell} is a shell; name the program itself and its arguments.")
 
 
 def _check_argument(before: str, argument: str) -> None:

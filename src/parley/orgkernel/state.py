@@ -23,6 +23,8 @@ class State(Struct, frozen=True, omit_defaults=True):
     """How often each node was tried since the client last spoke."""
     done: tuple[str, ...] = ()
     """The nodes that were verified, each once."""
+    passed_over: tuple[str, ...] = ()
+    """Those among them of which nothing was done, for lack of a model."""
     level: Level = "primary"
     failures: int = 0
     failures_total: int = 0

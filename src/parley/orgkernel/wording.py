@@ -41,3 +41,7 @@ def _under_way(verb: str) -> str:
 def plain_name(identifier: str) -> str:
     """ "git_ops" as "Git ops"."""
     return identifier.replace("_", " ").replace("-", " ").strip().capitalize()
+
+
+def times(many: int) -> str:
+    return "once" if many == 1 else f"{many} times"

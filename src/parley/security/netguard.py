@@ -6,6 +6,7 @@ that could answer differently (DNS rebinding).
 """
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -51,6 +52,8 @@ _METADATA: tuple[Network, ...] = (
     ip_network("100.100.100.200"),  # Alibaba's
     ip_network("fd00:ec2::254"),
 )
+_HOST = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _REDIRECTS = (301, 302, 303, 307, 308)
 _KEPT_ELSEWHERE = frozenset(("accept", "accept-encoding", "content-type", "user-agent"))
 
@@ -112,14 +115,14 @@ class Guard:
             raise _unreadable("Only http and https addresses are called.")
         if parsed.userinfo:
             raise _unreadable("Credentials do not belong in a url.")
-        literal = _literal(parsed.host)
-        if literal is not None and not self.permits(parsed.host, _port(parsed), literal):
-            raise _refused(parsed.host, [literal])
+        meant = _meant(parsed)
+        if meant and not any(self.permits(parsed.host, _port(parsed), address) for address in meant):
+            raise _refused(parsed.host, meant)
 
 
 async def check_places(guard: Guard, url: str, resolve: Resolve | None = None) -> None:
-    """The same of a url that others are to call: a name that has only forbidden addresses is refused. One that has none
-    here, or whose server takes too long, may have one where it is called from."""
+    """The same of a url that others are to call: a name that has a forbidden address is refused, for nobody knows which
+    of them is taken. One that has none here, or whose server takes too long, may have one where it is called from."""
     guard.check_url(url)
     parsed = httpx2.URL(url)
     try:
@@ -127,8 +130,9 @@ async def check_places(guard: Guard, url: str, resolve: Resolve | None = None) -
             found = [ip_address(text) for text in await (resolve or _resolved)(parsed.host, _port(parsed))]
     except (OSError, UnicodeError):
         return
-    if found and not any(guard.permits(parsed.host, _port(parsed), address) for address in found):
-        raise _refused(parsed.host, found)
+    forbidden = [one for one in found if not guard.permits(parsed.host, _port(parsed), one)]
+    if forbidden:
+        raise _refused(parsed.host, forbidden)
 
 
 class _Backend(httpcore2.AsyncNetworkBackend):
@@ -331,6 +335,23 @@ def _literal(host: str) -> Address | None:
         return ip_address(host)
     except ValueError:
         return None
+
+
+def _meant(url: httpx2.URL) -> list[Address]:
+    """The addresses that a host is by itself, in whatever way it is written; none for one that is a name."""
+    literal, host = _literal(url.host), url.raw_host.decode("ascii").lower().rstrip(".")
+    if literal is not None:
+        return [literal]
+    if _HOST.fullmatch(host) is None or url.host.endswith(".."):
+        raise _unreadable("The url's host is neither a name nor an address.")
+    if host == "localhost" or host.endswith(".localhost"):
+        return [IPv4Address("127.0.0.1"), IPv6Address("::1")]
+    if _NUMBER.fullmatch(host.rpartition(".")[2]) is None:
+        return []
+    try:  # short, octal and hexadecimal, as the system's resolver takes them
+        return [IPv4Address(socket.inet_aton(host))]
+    except OSError:
+        raise _unreadable("The url's host is neither a name nor an address.") from None
 
 
 def _bracketed(host: str) -> str:

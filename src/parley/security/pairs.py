@@ -45,9 +45,12 @@ class PairClaims(Struct, frozen=True):
 class Pairs:
     """Issues pair tokens, and knows its own again."""
 
-    def __init__(self, keys: SigningKeys, issuer: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, keys: SigningKeys, issuer: str, clock: Callable[[], float] = time.time, life_s: int = LIFE_S
+    ) -> None:
         self._keys = keys
         self._issuer = issuer
+        self._life_s = life_s
         self._clock = clock
         self._known: KeySet | None = None
         self._looked_at = 0.0
@@ -56,7 +59,7 @@ class Pairs:
         """The token, and when it expires (seconds). Without a caller it is the platform's own."""
         now = int(self._clock())
         claims = PairClaims(
-            self._issuer, caller.id if caller else PLATFORM, target.id, now, now + LIFE_S, new_id(),
+            self._issuer, caller.id if caller else PLATFORM, target.id, now, now + self._life_s, new_id(),
             pair_generation(caller, target),
         )  # fmt: skip
         return await self._keys.sign_whole(msgspec.json.encode(claims), {"typ": TYPE}), claims.exp

@@ -67,6 +67,9 @@ class MemoryStore:
         found = [head.run for head in self._heads.values() if head.run.state is state]
         return [run for run in found if agent in (None, run.agent) and owner in (None, run.owner)][:limit]
 
+    async def unfinished(self, principal: str, most: int) -> int:
+        return sum(head.run.principal == principal and not head.run.ended for head in self._heads.values())
+
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         found = [head.run for head in self._heads.values() if _matches(head.run, listing)]
         if listing.oldest:

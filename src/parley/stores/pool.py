@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from parley.errors import ConfigurationError, StoreUnavailable
+from parley.errors import ConfigurationError, Invalid, StoreUnavailable
 
 _asyncpg: Any = importlib.import_module("asyncpg")
 
@@ -29,6 +29,9 @@ class Pool:
     async def fetch(self, sql: str, *values: object) -> list[Row]:
         try:
             return await self._pool.fetch(sql, *values)
+        except _asyncpg.CharacterNotInRepertoireError:
+            # PostgreSQL has no text with a zero character: that is a matter of who asked, not of the database.
+            raise Invalid("A zero character cannot be part of this.") from None
         except TROUBLE as error:
             raise StoreUnavailable("The database does not answer.") from error
 

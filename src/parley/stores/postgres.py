@@ -148,6 +148,11 @@ class PostgresStore:
         )  # fmt: skip
         return [_decode_run(row[0]) for row in rows]
 
+    async def unfinished(self, principal: str, most: int) -> int:
+        sql = "SELECT count(*) FROM (SELECT FROM runs WHERE principal = $1 AND NOT ended LIMIT $2) AS few"
+        row = await self._one(sql, principal, most)
+        return row[0] if row else 0
+
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         where, values = filters(listing, "~>=~", "~<~")
         sql, given = paged(listing, where, values)

@@ -5,7 +5,6 @@ One process per data directory, held by a lock file.
 """
 
 import asyncio
-import fcntl
 import os
 import queue
 import sqlite3
@@ -21,10 +20,11 @@ import msgspec
 from parley.core.events import Event, restored
 from parley.core.runs import Run, State, erased
 from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
-from parley.errors import ConfigurationError, KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
+from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.library import NOTE, DatabaseLibrary, sqlite_text, statements
 from parley.stores.listings import filters, paged
+from parley.stores.locking import LOCK, lock
 from parley.stores.nonces import FORGET_BATCH, Claim, claiming, forget_some, write_claims
 from parley.stores.schema import migrate_sqlite
 from parley.telemetry import tell
@@ -112,6 +112,11 @@ class SqliteReader:
         rows = await self._all(f"SELECT body FROM runs WHERE {where} ORDER BY arrival LIMIT ?", *values, limit)
         return [_decode_run(row[0]) for row in rows]
 
+    async def unfinished(self, principal: str, most: int) -> int:
+        sql = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE principal = ? AND ended = 0 LIMIT ?)"
+        row = await self._one(sql, principal, most)
+        return row[0] if row else 0
+
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         where, values = filters(listing)
         sql, given = paged(listing, where, values)
@@ -161,7 +166,7 @@ class SqliteStore(SqliteReader):
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         super().__init__(directory / FILE)
-        self._lock = _lock(directory / "parley.lock")
+        self._lock = lock(directory / LOCK)
         self._waiting: list[Waiting] = []
         self._backlog: list[Waiting] = []
         self._closing = False
@@ -383,15 +388,3 @@ def _erase(connection: sqlite3.Connection, run: RunId) -> None:
 def _answer(settled: list[Settled]) -> None:
     for done, error in settled:
         done(error)
-
-
-def _lock(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise ConfigurationError(
-            f"Another process uses the data directory {path.parent}; SQLite serves one process at a time."
-        ) from None
-    return descriptor

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from parley.app import open_exchange, open_faces
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Driver
+from parley.faces.connections import Connection
 from parley.settings import Settings
 
 
@@ -43,7 +44,7 @@ async def serving(directory: Path, drivers: Sequence[Driver], **settings: object
 
 @asynccontextmanager
 async def _listening(app: ASGIApp, listener: socket.socket) -> AsyncGenerator[None, None]:
-    config = uvicorn.Config(app, log_level="critical", lifespan="off", ws="none")
+    config = uvicorn.Config(app, http=Connection, log_level="critical", lifespan="off", ws="none")
     config.timeout_graceful_shutdown = 1
     server = uvicorn.Server(config)
     task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))

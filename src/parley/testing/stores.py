@@ -49,6 +49,15 @@ class StoreContract:
         assert [event.seq for event in await store.read(log.run_id, 9, 3)] == [10]
         assert await store.read(log.run_id, 10, 3) == []
 
+    async def test_unfinished_runs_are_counted_by_principal(self, store: Store) -> None:
+        logs = [LogWriter() for _ in range(3)]
+        for log in logs:
+            await put(store, log.start())
+        await put(store, logs[0].append(Completed()))
+        assert await store.unfinished("local", 10) == 2
+        assert await store.unfinished("local", 1) >= 1
+        assert await store.unfinished("nobody", 10) == 0
+
     async def test_an_unknown_run_is_empty(self, store: Store) -> None:
         assert await store.head(NOBODY) is None
         assert await store.read(NOBODY, 0, 10) == []

@@ -115,6 +115,18 @@ async def test_create_begins_a_document_with_its_first_version(desk: Desk, mode:
 
 
 @pytest.mark.parametrize("mode", ["plan", "build"])
+async def test_create_begins_a_conversation_that_nobody_has_begun(desk: Desk, mode: str) -> None:
+    place = f"first-used-{mode}"
+    refused = await desk.ask(place, mode, "create", "nobody", message="Write about tides")
+    assert refused.refusal == (404, "AGENT_NOT_FOUND")
+    assert (await desk.ask(place, mode, "read")).refusal == (404, "CONVERSATION_NOT_FOUND")
+    answers = await asyncio.gather(*(desk.ask(place, mode, "create", message="Write about tides") for _ in range(4)))
+    assert sorted(one.result["version"]["versionNumber"] for one in answers) == [1, 2, 3, 4]
+    read = (await desk.ask(place, "converse", "read_conversation")).result
+    assert (read["conversation"]["id"], read["conversation"]["agentName"], read["total"]) == (place, "writer", 8)
+
+
+@pytest.mark.parametrize("mode", ["plan", "build"])
 async def test_create_again_refines_what_is_there_unless_told_to_begin_anew(desk: Desk, mode: str) -> None:
     conversation, _, _ = await desk.planned(mode)
     refined = (await desk.ask(conversation, mode, "create", message="Add the moon")).result["version"]
@@ -298,7 +310,8 @@ async def test_each_action_needs_its_conversation_its_agent_and_its_capability(
     staged: Staged, action: Action
 ) -> None:  # fmt: skip
     scene = await staged(action)
-    assert (await scene.ask(conversation="nowhere")).refusal == (404, "CONVERSATION_NOT_FOUND")
+    place = "no good id" if action.begins else "nowhere"
+    assert (await scene.ask(conversation=place)).refusal == (404, "CONVERSATION_NOT_FOUND")
     assert (await scene.ask(agent="nobody")).refusal == (404, "AGENT_NOT_FOUND")
     unable = await scene.ask(agent="talker")
     assert unable.refusal == (403, "CAPABILITY_NOT_FOUND")

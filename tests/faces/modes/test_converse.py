@@ -63,6 +63,15 @@ async def test_a_conversation_without_its_documents_is_exported_so(desk: Desk) -
     assert b"They come and go." not in (await desk.http.get(exported["exportUrl"])).content
 
 
+async def test_an_export_says_which_agent_spoke(desk: Desk) -> None:
+    conversation, _, _ = await desk.planned()
+    await desk.ask(conversation, "plan", "create", agent="odd", message="Otherwise")
+    for format_, shown in (("markdown", "## Odd · "), ("html", "<b>Odd</b>"), ("json", '"speaker":"Odd"')):
+        exported = (await desk.ask(conversation, "converse", "export_conversation", format=format_)).result
+        file = (await desk.http.get(exported["exportUrl"])).text
+        assert file.count(shown) == 1, format_
+
+
 @pytest.mark.parametrize("artifacts", [True, False])
 async def test_a_deleted_conversation_is_not_there_any_more(desk: Desk, artifacts: bool) -> None:
     conversation, first, _ = await desk.planned()
@@ -80,6 +89,25 @@ async def test_a_deleted_conversation_is_not_there_any_more(desk: Desk, artifact
     assert await desk.begin(id_=conversation) == conversation
     assert (await desk.ask(conversation, "plan", "read")).result is None
     assert (await desk.ask(conversation, "converse", "read_conversation")).result["total"] == 0
+
+
+@pytest.mark.parametrize("mode", ["plan", "build"])
+async def test_what_was_kept_of_a_deleted_conversation_is_read_by_its_owner_alone(
+    desk: Desk, keys: dict[str, Headers], mode: str
+) -> None:
+    ann, bob = desk.of(keys["ann"]), desk.of(keys["bob"])
+    conversation, first, second = await ann.planned(mode)
+    await ann.ask(conversation, "converse", "delete_conversation", confirm=True, deleteArtifacts=False)
+    for version, current in ((first, False), (second, True)):
+        kept = (await ann.ask(other := await ann.begin(), mode, "read", versionId=version)).result
+        assert (kept["currentVersion"]["id"], kept["currentVersion"]["isCurrent"]) == (version, current)
+        assert kept["plan" if mode == "plan" else "deliverable"]["conversationId"] == ""
+        assert (await ann.ask(other, mode, "read")).result is None
+    assert (await bob.ask(await bob.begin(), mode, "read", versionId=first)).refusal == (404, "VERSION_NOT_FOUND")
+    swapped = "build" if mode == "plan" else "plan"
+    assert (await ann.ask(other, swapped, "read", versionId=first)).refusal == (404, "VERSION_NOT_FOUND")
+    refused = await ann.ask(other, mode, "set_current", versionId=first)
+    assert refused.refusal[0] == 404
 
 
 async def test_deleting_a_conversation_stops_what_is_under_way(desk: Desk) -> None:

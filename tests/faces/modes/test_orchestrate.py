@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,8 @@ async def flows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         folder = tmp_path_factory.mktemp("flows")
         calls = folder / "calls"
         caller = FunctionDriver(agent_with(server("wild", env={"CALLS": str(calls)}), slug="caller"), idle)
-        drivers = [*reading.drivers, worker, TWO, LOST, HANGING, caller, writer]
+        mute = FunctionDriver(Agent("mute", "Mute", "Can only read plans.", capabilities=("read_plan",)), idle)
+        drivers = [*reading.drivers, worker, TWO, LOST, HANGING, caller, mute, writer]
         async with (
             serving(folder / "data", drivers, **settings) as running,
             httpx2.AsyncClient(base_url=running.url, timeout=30) as http,
@@ -150,6 +152,13 @@ async def test_the_contracts_example_makes_a_chart_and_a_report(flows: Flows) ->
     assert [one["id"] for one in listed["orchestrations"]] == [begun["id"]]
     task = await flows.desk.task(begun["id"])
     assert svg in task.result["content"]
+    shown = await flows.desk.http.get(f"/agents/finance-manager/tasks/{begun['id']}", headers={"A2A-Version": "1.0"})
+    chart, made = shown.json()["artifacts"]
+    assert (chart["name"], made["name"]) == ("chart.svg", "report.md")
+    (file,) = chart["parts"]
+    assert (file["mediaType"], file["filename"]) == ("image/svg+xml", "chart.svg")
+    assert b64decode(file["raw"]).decode() == svg
+    assert made["parts"][0]["text"] == report
 
 
 async def test_a_stream_tells_of_steps_and_each_has_a_conversation_of_its_own(flows: Flows) -> None:
@@ -261,7 +270,8 @@ async def test_what_cannot_be_orchestrated(flows: Flows) -> None:
     assert lost.body["error"]["details"]["reason"] == "plan_invalid"
     assert (await flows.ask(conversation, "create", message=" ")).refusal == (400, "MISSING_REQUIRED_PARAM")
     assert (await flows.ask(conversation, "delete", confirm=False)).refusal == (400, "MISSING_REQUIRED_PARAM")
-    assert (await flows.ask("nowhere", "create", message="Go")).refusal == (404, "CONVERSATION_NOT_FOUND")
+    assert (await flows.ask("nowhere", "read")).refusal == (404, "CONVERSATION_NOT_FOUND")
+    assert (await flows.ask("first-orchestrated", "create", message="Go")).status == 200
     empty = await flows.begin()
     for action, more in (("read", {}), ("pause", {}), ("cancel", {}), ("retry_step", {"stepId": "a"})):
         assert (await flows.ask(empty, action, **more)).refusal == (404, "ORCHESTRATION_NOT_FOUND")

@@ -1,9 +1,14 @@
 """Many who edit one plan at once: nothing that was acknowledged is lost, and nobody is refused."""
 
 import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
 
+import httpx2
 import pytest
 
+from parley.testing.databases import fresh_database
+from parley.testing.processes import replicas
 from tests.faces.modes.desk import Desk, Json
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -24,13 +29,31 @@ async def all_versions(desk: Desk, conversation: str) -> list[Json]:
 
 @pytest.mark.slow
 async def test_fifty_clients_edit_one_plan(desk: Desk) -> None:
+    await edited_by_many([desk])
+
+
+@pytest.mark.slow
+async def test_fifty_clients_edit_one_plan_by_two_replicas(tmp_path: Path, postgres: str) -> None:
+    (tmp_path / "writer.yaml").write_text("driver: llm\nmodel: offline\n")
+    url = await fresh_database(postgres)
+    async with replicas(2, [tmp_path / "writer.yaml"], tmp_path, url) as servers, AsyncExitStack() as stack:
+        desks: list[Desk] = []
+        for server in servers:
+            http = httpx2.AsyncClient(base_url=server.url, timeout=20, limits=httpx2.Limits(max_connections=None))
+            desks.append(await Desk.open(await stack.enter_async_context(http)))
+        await edited_by_many(desks)
+
+
+async def edited_by_many(desks: list[Desk]) -> None:
+    """Every acknowledged version is there, the numbers have no gaps, and exactly one is current."""
+    desk = desks[0]
     conversation, _, _ = await desk.planned()
 
     async def client(number: int) -> list[tuple[str, str]]:
         made: list[tuple[str, str]] = []
         for edit in range(EDITS):
             text = f"client {number}, edit {edit}"
-            answer = await desk.ask(conversation, "plan", "edit", editedContent=text)
+            answer = await desks[number % len(desks)].ask(conversation, "plan", "edit", editedContent=text)
             assert answer.status == 200, answer.body
             assert answer.result["version"]["content"] == text
             made.append((answer.task, text))

@@ -12,6 +12,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
 from parley import Text, Turn, agent, telemetry
+from parley.testing.databases import fresh_database
 from parley.testing.servers import serving
 from tests.faces.modes.agents import AGENTS
 from tests.faces.modes.desk import Desk
@@ -65,13 +66,17 @@ async def fuzzed(url: str, document: Path, reached: Path, known: dict[str, list[
 
 
 @pytest.mark.slow
-async def test_every_answer_is_in_the_document(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+async def test_every_answer_is_in_the_document(request: pytest.FixtureRequest, tmp_path: Path, store: str) -> None:
     crashes: list[object] = []
     detach = telemetry.attach(lambda name, fields: crashes.append(fields) if name == "http.crashed" else None)
     document, reached = tmp_path / "openapi.json", tmp_path / "reached"
+    settings: dict[str, object] = {"store": store}
+    if store == "postgres":
+        settings["postgres_url"] = await fresh_database(request.getfixturevalue("postgres"))
     try:
         async with (
-            serving(tmp_path / "data", [*AGENTS, caller]) as server,
+            serving(tmp_path / "data", [*AGENTS, caller], **settings) as server,
             httpx2.AsyncClient(base_url=server.url, timeout=20) as http,
         ):
             desk = await Desk.open(http)

@@ -215,13 +215,15 @@ async def test_what_is_not_there(tools: Tools) -> None:
         assert answer.refusal == (404, "EXECUTION_NOT_FOUND")
         assert answer.body["error"]["details"] == {"executionId": id_}
     assert (await tools.read(await tools.begin(), made.task)).refusal == (404, "EXECUTION_NOT_FOUND")
-    for action, more in (
-        ("execute", {"toolName": "wild/echo", "input": {}}),
-        ("list", {}),
-        ("read", {"executionId": "x"}),
-    ):
+    for action, more in (("list", {}), ("read", {"executionId": "x"})):
         answer = await tools.desk.ask("nowhere", "tool", action, agent="finance", **more)
         assert answer.refusal == (404, "CONVERSATION_NOT_FOUND")
+
+
+async def test_a_call_begins_a_conversation_that_nobody_has_begun(tools: Tools) -> None:
+    made = await tools.execute("first-called", "wild/echo", {"n": 1})
+    assert made.status == 200
+    assert (await tools.list("first-called"))["total"] == 1
 
 
 async def test_with_its_conversation_an_execution_is_forgotten(tools: Tools) -> None:

@@ -206,7 +206,7 @@ async def test_chatter_on_stdout_is_no_message(host: Host) -> None:
 async def test_a_server_that_could_not_be_started_does_not_hold_up_whoever_asks_what_there_is(
     host: Host, starts: Path
 ) -> None:
-    ill = server("ill", "never", env={"STARTS": str(starts)}, start_timeout_s=0.3)
+    ill = server("ill", "never", env={"STARTS": str(starts)}, start_timeout_s=1.5)
     agent = agent_with(ill, server("good"), tools=("ill", "good/echo"))
     for _ in range(3):
         assert [one.full for one in await host.offers(agent)] == ["good/echo"]

@@ -13,6 +13,7 @@ from parley.core.artifacts import Part, text_of, text_part
 from parley.core.conversations import Message
 from parley.core.events import content_of
 from parley.core.runs import Run
+from parley.engine.queues import place_in_queue
 from parley.engine.requests import Branch, Send
 from parley.errors import Invalid, NotFound
 from parley.faces.downloads import content_of_part, saved
@@ -145,7 +146,7 @@ class RunPages:
         timeline = await read_timeline(exchange, run.id)
         shown = [entry for entry in timeline.entries.values() if not before or entry.seq < before]
         earlier = shown[-ENTRIES].seq if len(shown) > ENTRIES else 0
-        return Seen(timeline.run or run, shown[-ENTRIES:], earlier, await exchange.place_in_queue(run))
+        return Seen(timeline.run or run, shown[-ENTRIES:], earlier, await place_in_queue(exchange, run))
 
 
 def _number(text: str, field: str) -> int:

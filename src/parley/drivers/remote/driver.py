@@ -159,3 +159,5 @@ async def _try(driver: RemoteDriver) -> None:
         tell("remote.refused", agent=driver.agent.slug, why=error.words)
     except ParleyError as error:
         tell("remote.refused", agent=driver.agent.slug, why=error.message)
+    except Exception as error:  # noqa: BLE001 - whatever one remote says, all the others are served
+        tell("remote.broken", agent=driver.agent.slug, error=error)

@@ -199,10 +199,13 @@ def _tenant(options: RemoteOptions, card: pb.AgentCard) -> dict[str, str]:
 
 
 def is_same_place(ours: str, theirs: str) -> bool:
-    here, there = urlsplit(ours), urlsplit(theirs if "://" in theirs else f"grpc://{theirs}")
-    if there.scheme == "grpc":
-        return here.hostname == there.hostname
-    return (here.scheme, here.hostname, here.port) == (there.scheme, there.hostname, there.port)
+    try:
+        here, there = urlsplit(ours), urlsplit(theirs if "://" in theirs else f"grpc://{theirs}")
+        if there.scheme == "grpc":
+            return here.hostname == there.hostname
+        return (here.scheme, here.hostname, here.port) == (there.scheme, there.hostname, there.port)
+    except ValueError:  # what cannot be read is no place at all
+        return False
 
 
 def _bindings() -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from parley.engine.ports.logs import (
     Readable,
     Store,
     StoredKey,
+    Tally,
 )
 from parley.engine.ports.models import Answered, Delta, Finish, Llm, Sampling, Speech, Usage
 from parley.engine.ports.records import Moment, Place, Record, Records
@@ -58,6 +59,7 @@ __all__ = [
     "Speech",
     "Store",
     "StoredKey",
+    "Tally",
     "ToolPack",
     "ToolResult",
     "Usage",

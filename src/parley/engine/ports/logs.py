@@ -166,7 +166,15 @@ class Nonces(Protocol):
         ...
 
 
-class LogStore(Store, Archive, Nonces, Protocol):
+class Tally(Protocol):
+    """Counts what is under way."""
+
+    async def unfinished(self, principal: str, most: int) -> int:
+        """How many of a principal's runs have not ended; it need not count beyond `most`."""
+        ...
+
+
+class LogStore(Store, Archive, Nonces, Tally, Protocol):
     """What an adapter for logs implements: all of it."""
 
     @property

@@ -27,6 +27,7 @@ from parley.faces.a2a.serving import open_stream, perform
 from parley.faces.a2a.v03rest import V03Rest
 from parley.faces.a2a.v1 import V1
 from parley.faces.a2a.words import Call
+from parley.faces.http import retry_headers
 from parley.telemetry import span, tell
 from parley.telemetry.trace import NONE, enter, headers_for, trace_of
 
@@ -263,5 +264,6 @@ async def _abort(context: Context, error: ParleyError) -> Any:
     status = json_format.ParseDict(
         {"code": code.value[0], "message": error.message, "details": details_of(error, fault)}, status_pb2.Status()
     )
-    details = (("grpc-status-details-bin", status.SerializeToString()),)
+    waits = tuple((name.decode(), value.decode()) for name, value in retry_headers(error))
+    details = (("grpc-status-details-bin", status.SerializeToString()), *waits)
     await context.abort(code, error.message, trailing_metadata=details)

@@ -21,13 +21,15 @@ from parley.faces.a2a.serving import call_of, open_stream, perform, version_of, 
 from parley.faces.a2a.streaming import Stream
 from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v1 import V1
-from parley.faces.http import MAX_BODY, Headers, answer, check_text, is_json, read_body
+from parley.faces.http import MAX_BODY, Headers, answer, check_text, is_json, read_body, retry_headers
 from parley.faces.patience import Patience
 from parley.faces.rpc import Id, InvalidRequest, Request, id_of, parse
 from parley.faces.sse import EVENTS
 
 _EMPTY = b"{}"
-_STATUSES: dict[str, int] = {"agent_not_found": 404, "permission_denied": 403}
+_STATUSES: dict[str, int] = {
+    "agent_not_found": 404, "permission_denied": 403, "rate_limited": 429, "too_many_unfinished": 429, "stopping": 503,
+}  # fmt: skip
 """Where the HTTP status says more than 200."""
 
 _NEW, _OLD = V1(), V03()
@@ -77,7 +79,7 @@ class JsonRpc:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = _Asked()
-        status = 200
+        status, headers = 200, list[tuple[bytes, bytes]]()
         try:
             result = await self._perform(asked, scope, receive, send)
             if isinstance(result, Stream):
@@ -98,13 +100,14 @@ class JsonRpc:
                 return await answer(send, 200, b"data: %b\n\n" % reply, media=EVENTS)
             unread = isinstance(error, PayloadTooLarge) and asked.id is None
             status = 413 if unread else _STATUSES.get(error.code, 200)
+            headers = retry_headers(error)
         except BaseException:
             if asked.patience is not None:
                 asked.patience.stop()
             raise
         if asked.patience is not None:
-            return await asked.patience.answer(status, reply)
-        return await answer(send, status, reply)
+            return await asked.patience.answer(status, reply, headers)
+        return await answer(send, status, reply, headers)
 
     def answer_of(self, error: ParleyError) -> tuple[int, object, Headers] | None:
         """What is answered in another way than JSON-RPC's: nothing, by the specification."""

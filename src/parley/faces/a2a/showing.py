@@ -11,6 +11,7 @@ from parley.core.events import SPOKEN, ArtifactAdded, Event, with_content
 from parley.core.runs import Run
 from parley.core.views import Said, View
 from parley.engine.exchange import Exchange
+from parley.engine.queues import place_in_queue
 from parley.faces.a2a.words import ReplyShown, TaskShown
 
 
@@ -35,7 +36,7 @@ class Showing:
 
     async def queued(self, shown: TaskShown) -> TaskShown:
         """With its place in the queue, if it waits in one: true at this moment only, so it is no part of the log."""
-        place = None if shown.status.said else await self._exchange.place_in_queue(shown.run)
+        place = None if shown.status.said else await place_in_queue(self._exchange, shown.run)
         if place is None:
             return shown
         words = text_part(f"Waiting for its turn: number {place} in the queue.")

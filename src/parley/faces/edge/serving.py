@@ -10,7 +10,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from parley.errors import Invalid, InvalidJson, ParleyError, Unauthenticated
-from parley.faces.http import ClientGone, Endpoint, Headers, answer, check_text, header, read_body
+from parley.faces.http import ClientGone, Endpoint, Headers, answer, check_text, header, read_body, retry_headers
 from parley.faces.refusals import status_of
 from parley.security.credentials import bearer
 
@@ -35,9 +35,7 @@ def route(method: str, path: str, action: Action) -> Route:
 async def _refuse(send: Send, error: ParleyError) -> None:
     """`{"error": {"code", "message"}}`: the code is ours, in words."""
     status, _ = status_of(error)
-    headers = list(_PRIVATE)
-    if wait_s := error.details.get("retry_after"):
-        headers.append((b"retry-after", str(wait_s).encode()))
+    headers = [*_PRIVATE, *retry_headers(error)]
     await answer(send, status, {"error": {"code": error.code, "message": error.message}}, headers)
 
 

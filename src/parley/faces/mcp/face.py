@@ -13,7 +13,7 @@ from parley.engine.exchange import Exchange
 from parley.engine.roster import AGENTS
 from parley.errors import MediaTypeNotSupported, MethodNotAllowed, ParleyError, UnknownMethod
 from parley.faces import sse
-from parley.faces.http import MAX_BODY, Headers, answer, check_text, header, is_json, read_body
+from parley.faces.http import MAX_BODY, Headers, answer, check_text, header, is_json, read_body, retry_headers
 from parley.faces.identity import demanded
 from parley.faces.mcp import envelope
 from parley.faces.mcp.calls import Call, Calls, Mark
@@ -105,7 +105,7 @@ class Mcp:
         try:
             await self._posted(asked)
         except ParleyError as error:
-            await answer(send, *failure(asked.id, error, modern=asked.modern))
+            await answer(send, *failure(asked.id, error, modern=asked.modern), retry_headers(error))
 
     async def get(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A stream that broke off, or the news that there are other tools; until 2025-11-25."""

@@ -10,6 +10,8 @@ from parley.errors import (
     NotFound,
     ParleyError,
     PayloadTooLarge,
+    RateLimited,
+    Stopping,
     StoreUnavailable,
     Unauthenticated,
     UnknownMethod,
@@ -39,10 +41,12 @@ _FAULTS: list[tuple[type[ParleyError], int, int]] = [
     (Unauthenticated, -31401, 401),
     (Forbidden, -31403, 403),
     (StoreUnavailable, -32603, 503),
+    (Stopping, -32603, 503),
+    (RateLimited, -31429, 429),
     (ParleyError, _PARAMS, 400),
 ]
 _ASKED_WRONG = frozenset((-32601, _PARAMS, _MISSING))
-BROKEN = (Unauthenticated, Forbidden, StoreUnavailable)
+BROKEN = (Unauthenticated, Forbidden, StoreUnavailable, Stopping, RateLimited)
 """What nobody mends by calling a tool in another way."""
 
 

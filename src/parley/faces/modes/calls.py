@@ -18,7 +18,7 @@ from parley.engine.conversations import Conversations
 from parley.engine.documents import Documents
 from parley.engine.exchange import Exchange
 from parley.engine.ledger import Ledger
-from parley.errors import AgentNotFound, ConversationNotFound, NotCapable, ParleyError
+from parley.errors import AgentNotFound, ConversationNotFound, NotCapable, ParleyError, RateLimited, Stopping
 from parley.faces.http import ClientGone, Headers, read_body
 from parley.faces.identity import demanded
 from parley.faces.modes.faults import Refusal, headers_of, refusal_of
@@ -80,7 +80,8 @@ class Calls:
             if isinstance(made, Outcome):
                 return await self._of_run(made, asked, later=wants_async(scope))
             return Reply(200, await self._of_read(made, call, asked))
-        except ClientGone:
+        except (ClientGone, RateLimited, Stopping):
+            # Who asks for too much is not kept in the books either.
             raise
         except Exception as error:  # noqa: BLE001 - the contract has an envelope for this too
             return self._refused(error, asked)
@@ -113,7 +114,8 @@ class Calls:
         """The conversation is looked for first, then the agent is, then what it is asked about. All that a good request
         costs is its own work: the engine refuses by itself what is about a conversation that is not there."""
         unable = self.unable(call.principal, call.params.agent_slug, call.action)
-        if not call.conversation or (unable is not None and not await self._exists(call)):
+        needed = unable is not None and not call.action.begins
+        if not call.conversation or (needed and not await self._exists(call)):
             raise ConversationNotFound("There is no such conversation.", conversation=call.conversation)
         if unable is not None:
             raise unable
@@ -121,10 +123,16 @@ class Calls:
         try:
             return await do(call)
         except ConversationNotFound:
-            # One that its owner knows from another face is begun here when it is first used.
-            if not await self._exists(call):
+            if not await self._begun(call):
                 raise
             return await do(call)
+
+    async def _begun(self, call: Call) -> bool:
+        """One that its owner knows from another face is begun when it is first used here; any by what begins one."""
+        if not call.action.begins:
+            return await self._exists(call)
+        await self._conversations.begin(call.principal, call.params.agent_slug, call.conversation)
+        return True
 
     async def _exists(self, call: Call) -> bool:
         return await self._conversations.exists(call.principal, call.conversation) is not None

@@ -94,6 +94,8 @@ class DocumentCalls:
         found = await self._documents.find(
             call.principal, call.conversation, kind, None if version is None else _id(version)
         )  # fmt: skip
+        if found.version is None and version is not None:
+            found = await self._documents.outliving(call.principal, kind, _id(version)) or found
         if found.document is not None and found.version is not None:
             return Read(_shown(found, found.document, kind))
         if version is not None:

@@ -26,9 +26,11 @@ from parley.errors import (
     ParleyError,
     PayloadTooLarge,
     PlanningFailed,
+    RateLimited,
     RunNotFound,
     StaleCursor,
     StepNotFound,
+    Stopping,
     StoreUnavailable,
     ToolNotFound,
     Unauthenticated,
@@ -36,7 +38,7 @@ from parley.errors import (
     UnknownMode,
     Unsupported,
 )
-from parley.faces.http import Headers
+from parley.faces.http import Headers, retry_headers
 from parley.faces.modes.words import Details, Fault
 from parley.telemetry import tell
 
@@ -68,7 +70,9 @@ _CODES: list[tuple[type[ParleyError], Code]] = [
     (Unsupported, "INVALID_STATE"),
     (ExportFailed, "INVALID_STATE"),
     (Invalid, "INVALID_REQUEST"),
+    (RateLimited, "RATE_LIMITED"),
     (IssuerUnavailable, "UNAVAILABLE"),
+    (Stopping, "UNAVAILABLE"),
 ]
 _NO_DOCUMENT: dict[Kind, Code] = {"plan": "PLAN_NOT_FOUND", "deliverable": "DELIVERABLE_NOT_FOUND"}
 _NAMES = {
@@ -77,7 +81,7 @@ _NAMES = {
     "agentSlug": "agentSlug", "requestedCapability": "requestedCapability",
     "availableCapabilities": "availableCapabilities", "tool": "toolName", "tools": "tools",
     "execution": "executionId", "orchestration": "orchestrationId", "step": "stepId", "reason": "reason",
-    "state": "state",
+    "state": "state", "retry_after": "retryAfter",
 }  # fmt: skip
 """What is told of an error's details, and how it is called on this wire."""
 
@@ -105,7 +109,7 @@ def headers_of(error: Exception) -> Headers:
     """What HTTP asks of some refusals."""
     if isinstance(error, MethodNotAllowed):
         return [(b"allow", str(error.details["allow"]).encode())]
-    return []
+    return retry_headers(error) if isinstance(error, ParleyError) else []
 
 
 def _code(error: ParleyError) -> Code | None:

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from parley.core.nodes import NodeEvent, check_id
 from parley.errors import Invalid, InvalidJson, NodeRemoved, NodeUnavailable, OutboundRefused, ParleyError
-from parley.faces.http import Endpoint, Headers, answer, check_text, read_body
+from parley.faces.http import Endpoint, Headers, answer, check_text, read_body, retry_headers
 from parley.faces.refusals import status_of
 from parley.faces.registry.showing import event_view
 from parley.telemetry import tell
@@ -47,7 +47,7 @@ async def refuse(send: Send, error: ParleyError) -> None:
     status, more = _status(error)
     if status == 401:
         tell("auth.refused", code=error.code)
-    await answer(send, status, {"error": error.message, **more}, PRIVATE)
+    await answer(send, status, {"error": error.message, **more}, [*PRIVATE, *retry_headers(error)])
 
 
 def _status(error: ParleyError) -> tuple[int, dict[str, object]]:

@@ -6,7 +6,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from parley.errors import MethodNotAllowed, ParleyError
-from parley.faces.http import ClientGone, Headers, answer, header, read_body
+from parley.faces.http import ClientGone, Headers, answer, header, read_body, retry_headers
 from parley.faces.runtime.faults import crashed, refuse
 from parley.faces.runtime.requests import Reply, Request, read
 from parley.faces.runtime.routes import PREFIX, Operation, Routes
@@ -71,4 +71,4 @@ def carried(request: Request) -> Carried:
 def _headers(error: ParleyError) -> Headers:
     if isinstance(error, MethodNotAllowed):
         return [(b"allow", str(error.details.get("allow", "")).encode())]
-    return []
+    return retry_headers(error)

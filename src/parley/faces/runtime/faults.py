@@ -13,7 +13,9 @@ from parley.errors import (
     NotFound,
     ParleyError,
     PayloadTooLarge,
+    RateLimited,
     StaleCursor,
+    Stopping,
     StoreUnavailable,
     ToolRequestInvalid,
     Unauthenticated,
@@ -39,6 +41,8 @@ _MAP: list[tuple[type[ParleyError], Mapped]] = [
     (ManifestInvalid, Mapped(422, "invalid_request")),
     (ToolRequestInvalid, Mapped(422, "invalid_request")),
     (Invalid, Mapped(400, "invalid_request")),
+    (RateLimited, Mapped(429, "rate_limited")),
+    (Stopping, Mapped(503, "internal_error")),
     (StoreUnavailable, Mapped(503, "internal_error")),
 ]
 _DEFECT = Refusal(Fault("internal_error", "internal error"))

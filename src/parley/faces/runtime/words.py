@@ -17,7 +17,14 @@ Object = dict[str, Any]
 
 Status = Literal["created", "running", "canceling", "canceled", "succeeded", "failed"]
 Code = Literal[
-    "unauthorized", "forbidden", "invalid_request", "not_found", "conflict", "stale_cursor", "internal_error"
+    "unauthorized",
+    "forbidden",
+    "invalid_request",
+    "not_found",
+    "conflict",
+    "stale_cursor",
+    "internal_error",
+    "rate_limited",
 ]
 
 

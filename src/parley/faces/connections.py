@@ -1,0 +1,163 @@
+"""A connection that does not wait for ever: how long and how large a request may be before any face sees it.
+
+uvicorn reads what comes for as long as it comes; a client that dribbles would hold its connection for good, and one
+whose head does not end would fill the memory.
+"""
+
+import asyncio
+from typing import Literal
+
+import msgspec
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from parley.telemetry import tell
+
+HEAD_S = 10.0
+"""How long the first line and the headers may take, and how long a new connection may say nothing."""
+BODY_S = 20.0
+"""How long a body may be slower than SLOWEST."""
+SLOWEST = 1024
+"""Bytes a second."""
+LINGER_S = 1.0
+"""How long a refused client may go on sending: hung up on at once, it would not read why."""
+MAX_HEAD = 64 * 1024
+MAX_HEADERS = 200
+
+_INVALID = (b"400 Bad Request", "invalid_http", "This is not a request of HTTP/1.1.")
+_SLOW = (b"408 Request Timeout", "request_timeout", "The request came too slowly.")
+_LARGE = (
+    b"431 Request Header Fields Too Large", "headers_too_large",
+    f"The first line and the headers are over the limit of {MAX_HEAD} bytes and {MAX_HEADERS} headers.",
+)  # fmt: skip
+
+
+class _HeadTooLarge(Exception):
+    """Out of the parser, which makes an error of its own of it."""
+
+
+class Connection(HttpToolsProtocol):
+    """A timer runs only while a request is incomplete: most come in one piece, and cost nothing."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, object],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._phase: Literal["idle", "head", "body"] = "idle"
+        self._size = self._count = self._received = 0
+        self._since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._refusal = _INVALID
+        self._over = False
+        super().__init__(config, server_state, app_state, _loop)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait(HEAD_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._over:
+            return
+        before = self._phase
+        self._received += len(data)
+        super().data_received(data)
+        if self._phase == "head" and self._received > MAX_HEAD:
+            self._refuse(_LARGE)
+        if self._over:
+            return
+        if self._phase == "idle" and self._answering:
+            self._stop()
+        elif self._timer is None or self._phase != before:
+            self._wait(BODY_S if self._phase == "body" else HEAD_S)
+
+    def on_message_begin(self) -> None:
+        self._phase = "head"
+        self._size = self._count = self._received = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._grow(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Also of what comes behind a chunked body."""
+        self._count += 1
+        self._grow(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._phase, self._received, self._since = "body", 0, self.loop.time()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        # Many small chunks would each be copied with all that came before them.
+        cycle = self.cycle
+        if cycle.body and isinstance(cycle.body, bytes):
+            cycle.body = bytearray(cycle.body)  # type: ignore[assignment]
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._phase = "idle"
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(self._refusal)
+
+    @property
+    def _answering(self) -> bool:
+        return bool(self.cycle) and not self.cycle.response_complete
+
+    def _grow(self, size: int) -> None:
+        self._size += size
+        if self._size > MAX_HEAD or self._count > MAX_HEADERS:
+            self._refusal = _LARGE
+            raise _HeadTooLarge
+
+    def _wait(self, seconds: float) -> None:
+        self._stop()
+        self._timer = self.loop.call_later(seconds, self._looked)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _looked(self) -> None:
+        """The time is up, unless the body comes fast enough, or waits because nobody reads it."""
+        self._timer = None
+        if self._over:
+            return self.transport.close()
+        elapsed = self.loop.time() - self._since
+        if self._phase == "body" and self._answering:
+            if self.flow.read_paused or self._received >= SLOWEST * elapsed:
+                return self._wait(BODY_S)
+        elif self._phase != "head":
+            # Nothing was asked, or it was answered long ago.
+            return self.transport.close()
+        return self._refuse(_SLOW)
+
+    def _refuse(self, refusal: tuple[bytes, str, str]) -> None:
+        """Nothing is said into an answer that has begun, or that belongs to an earlier request."""
+        if self.transport.is_closing():
+            return
+        self._over = True
+        status, code, message = refusal
+        tell("http.refused", code=code)
+        if not self._answering or (self._phase == "body" and not self.cycle.response_started):
+            body = msgspec.json.encode({"error": {"code": code, "message": message}})
+            head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+            self.transport.write(head % (status, len(body)) + body)
+            self.transport.write_eof()
+        if self._answering:
+            # Whoever works on the answer learns that nobody will read it.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._wait(LINGER_S)

@@ -1,0 +1,60 @@
+"""A socket, and a server on it that says when it is up and stops when it is told to."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from parley.errors import ConfigurationError
+from parley.faces.connections import Connection
+
+STOP_WAIT_S = 2
+_EVERYWHERE = ("0.0.0.0", "::")
+"""To listen on, not to call."""
+
+
+class Listening(uvicorn.Server):
+    """Tells when it is up, and stops without raising the signal again: work has to be handed over first."""
+
+    def __init__(self, app: ASGIApp, announce: Callable[[], None], *, signals: bool = True) -> None:
+        config = uvicorn.Config(
+            app, loop="none", http=Connection, ws="none", lifespan="off", log_level="warning", access_log=False,
+            timeout_graceful_shutdown=STOP_WAIT_S, server_header=False, proxy_headers=False,
+        )  # fmt: skip
+        super().__init__(config)
+        self._tell = announce
+        self._signals = (signal.SIGTERM, signal.SIGINT) if signals else ()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._tell()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        loop = asyncio.get_running_loop()
+        for one in self._signals:
+            loop.add_signal_handler(one, self.handle_exit, one, None)
+        yield
+
+
+def bind(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ConfigurationError(f"Cannot listen on {host}:{port}: {error.strerror}.") from None
+    # Inherited by those that it accepts: asyncio sees to it only for sockets of its own, uvloop for all.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.setblocking(False)
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    if host in _EVERYWHERE:
+        host = "localhost"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,2 @@
+-- How many runs of a principal have not ended.
+CREATE INDEX runs_unfinished ON runs (principal) WHERE NOT ended;
