@@ -2,8 +2,8 @@
 
 import gc
 import sys
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
@@ -11,7 +11,8 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
-from parley.assembly.console import open_console
+from parley.assembly.console import beside, open_console
+from parley.assembly.conversations import open_conversations
 from parley.assembly.edge import open_edge
 from parley.assembly.modes import open_modes
 from parley.assembly.nodes import Neighbours, open_nodes
@@ -233,29 +234,37 @@ async def open_faces(
             async with (
                 open_tools(exchange, settings, records, Guard(allowed(settings)), _keep_ms(settings)) as tools,
                 open_edge(exchange, settings, records, base_url) as edge,
-                open_modes(exchange, settings, open_secrets(settings), base_url, __version__) as modes,
+                open_conversations(exchange, settings, open_secrets(settings), base_url) as talks,
+                open_modes(exchange, settings, talks, __version__) as modes,
                 open_nodes(exchange, settings, neighbours) as nodes,
+                counting(exchange) as metrics,
                 open_console(
-                    exchange, settings, entrance, open_secrets(settings), edge, base_url, __version__
+                    exchange,
+                    entrance,
+                    open_secrets(settings),
+                    edge,
+                    metrics,
+                    base_url,
+                    __version__,
+                    beside(talks, nodes, push, settings),
                 ) as console,
                 _grpc(settings, grpc_port, base_url, a2a.operations, entrance, cards),
             ):
                 runs = Runs(exchange, Frames(exchange, records), a2a.default)
                 table = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
-                with counting(exchange) as metrics:
-                    routes = [
-                        *nodes,  # the most often asked first
-                        *modes,
-                        Mount(RUNTIME, Runtime(signed, table, settings.max_body_bytes)),
-                        *_plain_routes(exchange, a2a.discovery),
-                        *MetricsFace(metrics, exchange).routes(),
-                        *admin.routes(),
-                        *mcp_routes(exchange, __version__, settings.max_body_bytes),
-                        *edge.routes,
-                        *console,
-                    ]
-                    faces = a2a.addresses(routes)
-                    yield Traced(_identified(faces, settings, entrance, signed), metrics.answered)
+                routes = [
+                    *nodes.routes,  # the most often asked first
+                    *modes,
+                    Mount(RUNTIME, Runtime(signed, table, settings.max_body_bytes)),
+                    *_plain_routes(exchange, a2a.discovery),
+                    *MetricsFace(metrics, exchange).routes(),
+                    *admin.routes(),
+                    *mcp_routes(exchange, __version__, settings.max_body_bytes),
+                    *edge.routes,
+                    *console,
+                ]
+                faces = a2a.addresses(routes)
+                yield Traced(_identified(faces, settings, entrance, signed), metrics.answered)
 
 
 class _A2A:
@@ -300,8 +309,8 @@ def _witness(exchange: Exchange, settings: Settings) -> Witness | None:
     return witness
 
 
-@contextmanager
-def counting(exchange: Exchange) -> Generator[Metrics, None, None]:
+@asynccontextmanager
+async def counting(exchange: Exchange) -> AsyncGenerator[Metrics, None]:
     """The figures of one server. Whatever is told in this process is counted, also of others in it."""
     metrics = Metrics(exchange.agents)
     detach = attach(metrics.heard)

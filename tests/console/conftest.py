@@ -56,11 +56,14 @@ class Running(Struct):
 
 
 def start(data: Path, port: int = 0, agents: str = "agents.py", **env: str) -> Running:
+    shutil.copytree(HERE / "defined", data.parent / "defined", dirs_exist_ok=True)
+    more = [str(path) for path in sorted((data.parent / "defined").iterdir())]
     log = data.parent / f"{data.name}.log"
     with log.open("a") as out:
         before = log.stat().st_size
         process = subprocess.Popen(
-            [sys.executable, "-m", "parley", "serve", str(HERE / agents), "--data-dir", str(data), "--port", str(port)],
+            [sys.executable, "-m", "parley", "serve", str(HERE / agents), *more, "--data-dir", str(data), "--port",
+             str(port)],
             stderr=out, cwd=data.parent, text=True, env={**os.environ, "PARLEY_GRPC_PORT": "-1", **env},
         )  # fmt: skip
     deadline = time.monotonic() + 30

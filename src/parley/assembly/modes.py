@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import msgspec
 from starlette.routing import BaseRoute, Mount
 
-from parley.assembly.conversations import open_conversations
+from parley.assembly.conversations import Talks
 from parley.core.actions import ACTIONS
 from parley.engine.exchange import Exchange
 from parley.engine.ledger import Ledger
@@ -22,34 +22,31 @@ from parley.faces.modes.rows import Offer, Row
 from parley.faces.modes.stream import Streaming
 from parley.faces.modes.tasks import Tasks
 from parley.faces.modes.words import PREFIX
-from parley.security.secrets import Secrets
 from parley.settings import Settings
 
 
 @asynccontextmanager
 async def open_modes(
-    exchange: Exchange, settings: Settings, secrets: Secrets, base_url: str, version: str,
-    more: Mapping[Row, Offer] | None = None,
+    exchange: Exchange, settings: Settings, talks: Talks, version: str, more: Mapping[Row, Offer] | None = None
 ) -> AsyncGenerator[list[BaseRoute], None]:  # fmt: skip
     """Its routes. `more` are offers of modes that are put together elsewhere. What was asked is written down before it
     closes."""
-    async with open_conversations(exchange, settings, secrets, base_url) as talks:
-        documents, conversations, exports = talks.documents, talks.conversations, talks.exports
-        tools = exchange.execution.toolcalls
-        offers = {
-            **DocumentCalls(documents).offers(), **ConversationCalls(conversations, exports).offers(),
-            **OrchestrationCalls(exchange, documents, conversations).offers(),
-            **(ExecutionCalls(tools, conversations).offers() if isinstance(tools, ToolCalls) else {}), **(more or {}),
-        }  # fmt: skip
-        ledger = Ledger(exchange.store.library)
-        tasks = Tasks(exchange, ledger, offers)
-        calls = Calls(exchange, documents, conversations, ledger, tasks, offers, settings.max_body_bytes)
-        described = document([action for action in ACTIONS if (action.mode, action.name) in offers], version)
-        face = Modes(
-            calls, conversations, tasks, Streaming(exchange, tasks), msgspec.json.encode(described),
-            settings.max_body_bytes,
-        )  # fmt: skip
-        try:
-            yield [Mount(PREFIX, face), *exports.routes()]
-        finally:
-            await ledger.close()
+    documents, conversations, exports = talks.documents, talks.conversations, talks.exports
+    tools = exchange.execution.toolcalls
+    offers = {
+        **DocumentCalls(documents).offers(), **ConversationCalls(conversations, exports).offers(),
+        **OrchestrationCalls(exchange, documents, conversations).offers(),
+        **(ExecutionCalls(tools, conversations).offers() if isinstance(tools, ToolCalls) else {}), **(more or {}),
+    }  # fmt: skip
+    ledger = Ledger(exchange.store.library)
+    tasks = Tasks(exchange, ledger, offers)
+    calls = Calls(exchange, documents, conversations, ledger, tasks, offers, settings.max_body_bytes)
+    described = document([action for action in ACTIONS if (action.mode, action.name) in offers], version)
+    face = Modes(
+        calls, conversations, tasks, Streaming(exchange, tasks), msgspec.json.encode(described),
+        settings.max_body_bytes,
+    )  # fmt: skip
+    try:
+        yield [Mount(PREFIX, face), *exports.routes()]
+    finally:
+        await ledger.close()

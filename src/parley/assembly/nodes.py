@@ -98,6 +98,13 @@ async def _last_flush(liveness: Liveness) -> None:
         tell("nodes.not_kept", error=error)
 
 
+class Serving(Struct, frozen=True):
+    """The nodes, and the routes to them."""
+
+    nodes: Nodes
+    routes: list[Route]
+
+
 class Neighbours(Struct, frozen=True):
     """What nodes need of the rest of a server."""
 
@@ -111,7 +118,7 @@ class Neighbours(Struct, frozen=True):
 @asynccontextmanager
 async def open_nodes(
     exchange: Exchange, settings: Settings, beside: Neighbours
-) -> AsyncGenerator[list[Route], None]:  # fmt: skip
+) -> AsyncGenerator[Serving, None]:  # fmt: skip
     """The routes of nodes and of those who look after them."""
     guard, signing = beside.guard, beside.signing
     pairs = Pairs(signing.beside or signing, beside.base_url, life_s=settings.node_pair_s)
@@ -128,13 +135,14 @@ async def open_nodes(
         delegations = Delegations(exchange, nodes, rooms, ceiling_s=settings.delegation_timeout_s)
         agents = NodeAgents(nodes, rooms, pairs, guard, limits)
         async with employing(exchange, nodes, agents), telling(exchange, delegations):
-            yield [
+            routes = [
                 *RegistryCalls(nodes, callers, pairs, guard).routes(),
                 *StreamCalls(nodes, callers).routes(),
                 *WorkspaceCalls(nodes, callers, guard).routes(),
                 *Proxy(nodes, callers, proxying, ProxyRpc(operations, most * 2), beside.cards, most).routes(),
                 *DelegationCalls(delegations, callers).routes(),
             ]
+            yield Serving(nodes, routes)
 
 
 @asynccontextmanager

@@ -1,16 +1,36 @@
 """What pages may ask: the engine and what stands beside it, handed over once."""
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from parley.core.access import Principal, may_see, may_use
 from parley.core.agents import Agent
 from parley.core.runs import Run
+from parley.engine.conversations import Conversations, Exported
+from parley.engine.documents import Documents
 from parley.engine.elsewhere import Elsewhere
 from parley.engine.exchange import Exchange
+from parley.engine.hooks import Hooks
+from parley.engine.nodes import Nodes
 from parley.errors import AgentNotFound
 from parley.security.credentials import Gate
 from parley.security.runtimes import Runtimes
 from parley.security.sessions import Sessions
+from parley.settings import Settings
+from parley.telemetry.samples import Samples
+
+
+class Beside(Struct, frozen=True):
+    """What stands beside the exchange: documents, nodes, receivers of updates, and how the server was set up."""
+
+    documents: Documents
+    conversations: Conversations
+    link: Callable[[str, Exported], str]
+    """The address of a file that an export has made."""
+    nodes: Nodes
+    hooks: Hooks
+    settings: Settings
 
 
 class Desk(Struct, frozen=True):
@@ -23,6 +43,8 @@ class Desk(Struct, frozen=True):
     platform: str
     """How this server is called."""
     version: str
+    beside: Beside
+    samples: Samples
 
     def agents(self, principal: Principal) -> list[Agent]:
         """Those that exist for somebody, by name."""

@@ -7,11 +7,14 @@ from msgspec import Struct
 
 from parley.console.desk import Desk
 from parley.console.pages.agents import AgentPages
+from parley.console.pages.conversations import ConversationPages
 from parley.console.pages.entrance import EntrancePages
 from parley.console.pages.inbox import InboxPages, count_waiting
+from parley.console.pages.orchestrations import OrchestrationPages
 from parley.console.pages.page import Page
 from parley.console.pages.run import RunPages
 from parley.console.pages.runs import RunsPages
+from parley.console.pages.versions import VersionPages
 from parley.core.access import Principal
 from parley.core.access import Scope as Right
 
@@ -39,4 +42,7 @@ SECTIONS: list[Section] = [
     Section("runs", RunsPages, "Runs", "/runs", "runs"),
     Section("runs", RunPages),
     Section("agents", AgentPages, "Agents", "/agents", "agents"),
+    Section("conversations", VersionPages),
+    Section("conversations", ConversationPages, "Conversations", "/conversations", "conversations"),
+    Section("orchestrations", OrchestrationPages, "Orchestrations", "/orchestrations", "orchestrations"),
 ]

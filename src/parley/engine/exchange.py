@@ -243,7 +243,7 @@ class Exchange:
 
     async def visible(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """The run, if it exists for this principal (and at this agent's address)."""
-        run = await self.commands.state(RunId(run_id)) if is_id(run_id) else None
+        run = await self.commands.stored(run_id)
         if run is None or run.gone or not may_see(principal, run.principal) or agent not in (None, run.agent):
             raise RunNotFound("Task not found.")
         return run

@@ -1,5 +1,7 @@
 """Runs as people look for them: the newest first, page after page."""
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -33,6 +35,26 @@ async def waiting(store: Store, listing: Listing) -> Shelf:
             break
         after = _place(page[-1])
     return _shelf(found, listing.limit)
+
+
+async def orchestrating(store: Store, listing: Listing, agents: Iterable[str]) -> Shelf:
+    """Those that began orchestrations, of the agents that can plan: each agent by its index, together in order."""
+    found: list[Run] = []
+    horizons: list[tuple[int, str]] = []
+    for agent in agents:
+        after = listing.after
+        for _ in range(_ROUNDS):
+            page = await newest(store, replace(listing, agent=agent, after=after))
+            found += [run for run in page.runs if run.orchestration == run.id]
+            after = page.after
+            if after is None or len(found) > listing.limit:
+                break
+        horizons += [after] if after is not None else []
+    # What lies beyond the place to which an agent was read may not be all of it.
+    horizon = max(horizons, default=None)
+    runs = sorted((run for run in found if horizon is None or _place(run) >= horizon), key=_place, reverse=True)
+    shelf = _shelf(runs, listing.limit)
+    return shelf if shelf.after is not None else Shelf(shelf.runs, horizon)
 
 
 async def _in_either(store: Store, listing: Listing) -> list[Run]:

@@ -23,6 +23,7 @@ OTHER = "other"
 MOST_SERIES = 1000
 LONGEST_VALUE = 64
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
+TURN = "runtime.infer"
 _BOUNDS = (*map(str, BOUNDS_S), "+Inf")
 
 Values = tuple[str, ...]
@@ -96,6 +97,16 @@ class Metrics:
         told = (route, status)
         _add(self._answers.known.get(told) or self._answers.find(told), seconds)
 
+    @property
+    def answer_times(self) -> tuple[float, ...]:
+        """How many requests were answered within each of `BOUNDS_S`, and how many later."""
+        return _summed(counts for _, counts in self._answers.items())
+
+    @property
+    def turn_times(self) -> tuple[float, ...]:
+        """The same of the turns of agents."""
+        return _summed(counts for values, counts in self._spans.items() if values[0] == TURN)
+
     def text(self, gauges: Sequence[Gauge] = ()) -> bytes:
         """Everything, as Prometheus reads it. May be called in a thread: of many figures it takes a while."""
         families = [
@@ -115,6 +126,13 @@ class Metrics:
         for values, count in counts.items():
             family.add_metric(values, count)
         return family
+
+
+def _summed(found: Iterable[list[float]]) -> tuple[float, ...]:
+    total = [0.0] * (len(BOUNDS_S) + 1)
+    for counts in found:
+        total = [one + two for one, two in zip(total, counts, strict=False)]
+    return tuple(total)
 
 
 def _add(counts: list[float], seconds: float) -> None:

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from starlette.types import Receive, Scope
 
 from parley.clock import Clock, iso, now_ms
-from parley.core.access import Principal, demand, may_use
-from parley.core.actions import STATUSES, Action, capable
+from parley.core.access import Principal, demand
+from parley.core.actions import STATUSES, Action
 from parley.core.agents import SLUG
 from parley.core.documents import Operation
 from parley.core.events import Completed
@@ -18,18 +18,16 @@ from parley.engine.conversations import Conversations
 from parley.engine.documents import Documents
 from parley.engine.exchange import Exchange
 from parley.engine.ledger import Ledger
-from parley.errors import AgentNotFound, ConversationNotFound, NotCapable, ParleyError, RateLimited, Stopping
+from parley.errors import ConversationNotFound, ParleyError, RateLimited, Stopping
 from parley.faces.http import ClientGone, Headers, read_body
 from parley.faces.identity import demanded
+from parley.faces.modes.able import unable
 from parley.faces.modes.faults import Refusal, headers_of, refusal_of
 from parley.faces.modes.reading import Call, action_of, key_of, params_of, wants_async
 from parley.faces.modes.rows import Offer, Read, Row
 from parley.faces.modes.tasks import Tasks
 from parley.faces.modes.words import PREFIX, About, Envelope, envelope_of
 from parley.ids import is_id, new_id
-
-_SHOWN = 80
-"""Of a name that is none of ours, so much is repeated."""
 
 
 class Reply(NamedTuple):
@@ -88,15 +86,7 @@ class Calls:
 
     def unable(self, principal: Principal, slug: str, action: Action | None = None) -> ParleyError | None:
         """Why an agent cannot be asked for an action, if it cannot."""
-        agent = self._exchange.agents.get(slug)
-        if agent is None or not may_use(principal, agent):
-            return AgentNotFound(f"There is no agent {slug[:_SHOWN]!r} here.", agentSlug=slug[:_SHOWN])
-        if action is None or capable(agent, action):
-            return None
-        return NotCapable(
-            f"Agent {slug} does not have capability: {action.capability}",
-            agentSlug=slug, requestedCapability=action.capability, availableCapabilities=agent.capabilities,
-        )  # fmt: skip
+        return unable(self._exchange.agents, principal, slug, action)
 
     def _understood(self, scope: Scope, body: bytes, asked: _Asked) -> Call:
         action = action_of(scope, body, self._offered)

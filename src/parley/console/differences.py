@@ -1,0 +1,121 @@
+"""What changed between two texts: line by line, and within a line that changed word by word."""
+
+import re
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from typing import Literal
+
+from msgspec import Struct
+
+MOST_LINES = 2000
+"""Beyond these a changed stretch is shown as gone and come, whole: to compare it would take too long."""
+LONG_LINE = 1000
+CONTEXT = 3
+_WORDS = re.compile(r"\s+|\w+|[^\w\s]")
+
+Kind = Literal["same", "gone", "come", "gap"]
+
+
+class Piece(Struct, frozen=True):
+    text: str
+    changed: bool = False
+
+
+class Line(Struct, frozen=True):
+    """One line; `before` and `after` are its numbers, 0 where it has none. A gap stands for `skipped` equal ones."""
+
+    kind: Kind
+    before: int = 0
+    after: int = 0
+    pieces: tuple[Piece, ...] = ()
+    skipped: int = 0
+
+
+def difference(old: str, new: str, context: int = CONTEXT) -> list[Line]:
+    """Nothing for two equal texts. Lines that are equal and far from a change are left out."""
+    one, two = old.splitlines(), new.splitlines()
+    if one == two:
+        return []
+    return list(_with_gaps(list(_lines(one, two)), context))
+
+
+def counted(lines: list[Line]) -> tuple[int, int]:
+    """How many lines have come, and how many have gone."""
+    return sum(line.kind == "come" for line in lines), sum(line.kind == "gone" for line in lines)
+
+
+def _lines(one: list[str], two: list[str]) -> Iterator[Line]:
+    start = _common(one, two)
+    end = _common(one[start:][::-1], two[start:][::-1])
+    yield from (_same(number, number, one[number]) for number in range(start))
+    middle, other = one[start : len(one) - end], two[start : len(two) - end]
+    for tag, i1, i2, j1, j2 in _steps(middle, other):
+        if tag == "equal":
+            for offset in range(i2 - i1):
+                yield _same(start + i1 + offset, start + j1 + offset, middle[i1 + offset])
+        else:
+            yield from _changed(middle[i1:i2], other[j1:j2], start + i1, start + j1)
+    for offset in range(end):
+        yield _same(len(one) - end + offset, len(two) - end + offset, one[len(one) - end + offset])
+
+
+def _steps(one: list[str], two: list[str]) -> list[tuple[str, int, int, int, int]]:
+    if len(one) > MOST_LINES or len(two) > MOST_LINES:
+        return [("replace", 0, len(one), 0, len(two))]
+    return list(SequenceMatcher(None, one, two).get_opcodes())
+
+
+def _changed(gone: list[str], come: list[str], i: int, j: int) -> Iterator[Line]:
+    pairs = [_words(old, new) for old, new in zip(gone, come, strict=False)] if len(gone) == len(come) else []
+    for offset, text in enumerate(gone):
+        yield Line("gone", i + offset + 1, 0, pairs[offset][0] if pairs else (Piece(text),))
+    for offset, text in enumerate(come):
+        yield Line("come", 0, j + offset + 1, pairs[offset][1] if pairs else (Piece(text),))
+
+
+def _words(old: str, new: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+    """Both lines in pieces, unless they have too little in common for that to help."""
+    if len(old) > LONG_LINE or len(new) > LONG_LINE:
+        return (Piece(old),), (Piece(new),)
+    one, two = _WORDS.findall(old), _WORDS.findall(new)
+    matcher = SequenceMatcher(None, one, two, autojunk=False)
+    if matcher.ratio() < 0.4:
+        return (Piece(old),), (Piece(new),)
+    gone, come = list[Piece](), list[Piece]()
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+        if i2 > i1:
+            gone.append(Piece("".join(one[i1:i2]), tag != "equal"))
+        if j2 > j1:
+            come.append(Piece("".join(two[j1:j2]), tag != "equal"))
+    return tuple(gone), tuple(come)
+
+
+def _with_gaps(lines: list[Line], context: int) -> Iterator[Line]:
+    near = set[int]()
+    for place, line in enumerate(lines):
+        if line.kind != "same":
+            near.update(range(place - context, place + context + 1))
+    skipped = 0
+    for place, line in enumerate(lines):
+        if place not in near:
+            skipped += 1
+            continue
+        if skipped:
+            yield Line("gap", skipped=skipped)
+        skipped = 0
+        yield line
+    if skipped:
+        yield Line("gap", skipped=skipped)
+
+
+def _same(i: int, j: int, text: str) -> Line:
+    return Line("same", i + 1, j + 1, (Piece(text),))
+
+
+def _common(one: list[str], two: list[str]) -> int:
+    count = 0
+    for left, right in zip(one, two, strict=False):
+        if left != right:
+            break
+        count += 1
+    return count

@@ -1,0 +1,62 @@
+"""Orchestrations, drawn and steered."""
+
+import httpx2
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import Running
+
+
+def begun(server: Running, page: Page, text: str) -> None:
+    page.goto(f"{server.console}/orchestrations")
+    page.get_by_label("By").select_option("trip")
+    page.get_by_label("What for").fill(text)
+    page.get_by_role("button", name="Begin").click()
+    expect(page.locator(".graph .node")).to_have_count(4)
+
+
+def status(page: Page, number: int, is_: str) -> None:
+    expect(page.locator(f"#node-{number}")).to_have_attribute("data-status", is_)
+
+
+def test_a_plan_takes_on_the_colours_of_what_happens_and_is_paused_and_resumed(server: Running, page: Page) -> None:
+    begun(server, page, "Porto slowly")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".panel")).to_contain_text("paused")
+    status(page, 3, "completed")
+    status(page, 4, "pending")
+    page.get_by_role("button", name="Resume").click()
+    status(page, 4, "completed")
+    expect(page.locator(".panel")).to_contain_text("4 of 4 steps done")
+    page.goto(f"{server.console}/orchestrations")
+    expect(page.locator("li", has_text="Porto slowly")).to_contain_text("completed")
+
+
+def test_a_failed_step_is_tried_again(server: Running, page: Page) -> None:
+    begun(server, page, "fail in Faro")
+    status(page, 3, "failed")
+    page.get_by_role("button", name="Try again").click()
+    status(page, 4, "completed")
+    expect(page.locator(".panel")).to_contain_text("completed")
+
+
+def test_one_is_canceled_and_its_steps_with_it(server: Running, page: Page) -> None:
+    begun(server, page, "Sines slowly")
+    status(page, 3, "running")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".panel")).to_contain_text("cancelled")
+    status(page, 4, "cancelled")
+
+
+def test_the_stream_goes_on_after_the_last_event_that_was_seen(server: Running, page: Page) -> None:
+    begun(server, page, "Evora")
+    status(page, 4, "completed")
+    source = page.locator("live-orchestration").get_attribute("data-src")
+    whole = httpx2.get(f"{server.url}{source}").text
+    seen = [line.removeprefix("id: ") for line in whole.splitlines() if line.startswith("id: ")]
+    rest = httpx2.get(f"{server.url}{source}", headers={"Last-Event-ID": seen[0]}).text
+    assert [line for line in rest.splitlines() if line.startswith("id: ")] == [f"id: {one}" for one in seen[1:]]
+    assert rest.endswith("event: end\ndata: {}\n\n")
+
+
+def test_what_is_no_orchestration_is_not_found(server: Running) -> None:
+    assert httpx2.get(f"{server.console}/orchestrations/none-such").status_code == 404
