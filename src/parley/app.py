@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
-from parley.assembly.console import beside, open_console
+from parley.assembly.console import beside, newcomers, open_console
 from parley.assembly.conversations import open_conversations
 from parley.assembly.edge import open_edge
 from parley.assembly.modes import open_modes
@@ -21,7 +21,7 @@ from parley.assembly.tools import open_toolcalls
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.drivers.remote.nodes import absent_node
-from parley.engine.admission import Allowance
+from parley.engine.admission import STOPPING_WAIT_S, Allowance
 from parley.engine.conducting import Conductor
 from parley.engine.deliveries import Deliveries
 from parley.engine.exchange import Exchange
@@ -29,7 +29,7 @@ from parley.engine.frames import Frames
 from parley.engine.hooks import Hooks
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
-from parley.errors import ConfigurationError, ParleyError
+from parley.errors import ConfigurationError, ParleyError, Stopping
 from parley.faces.a2a.address import Addresses
 from parley.faces.a2a.card import Access, Cards
 from parley.faces.a2a.discovery import Discovery
@@ -239,17 +239,12 @@ async def open_faces(
                 open_nodes(exchange, settings, neighbours) as nodes,
                 counting(exchange) as metrics,
                 open_console(
-                    exchange,
-                    entrance,
-                    open_secrets(settings),
-                    edge,
-                    metrics,
-                    base_url,
-                    __version__,
+                    exchange, entrance, open_secrets(settings), edge, metrics,
+                    newcomers(exchange, settings, records, edge, Guard(allowed(settings))), base_url, __version__,
                     beside(talks, nodes, push, settings),
                 ) as console,
                 _grpc(settings, grpc_port, base_url, a2a.operations, entrance, cards),
-            ):
+            ):  # fmt: skip
                 runs = Runs(exchange, Frames(exchange, records), a2a.default)
                 table = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
                 routes = [
@@ -386,6 +381,9 @@ class _Ready:
         self._exchange = exchange
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._exchange.admission.stopping:
+            wait = [(b"retry-after", b"%d" % STOPPING_WAIT_S)]
+            return await answer(send, 503, {"status": "stopping", "code": Stopping.code}, wait)
         try:
             await self._exchange.store.run_ids("", 1)
         except ParleyError as error:

@@ -12,6 +12,7 @@ from parley.clock import now_ms
 from parley.core.actions import ACTIONS
 from parley.core.agents import Agent
 from parley.drivers.edge import EdgeDriver
+from parley.engine.ports import Driver
 from parley.security.signatures import claims_for, sign
 from parley.testing.servers import Server, serving
 from tests.nodes.fleet import Fleet, Node
@@ -109,7 +110,7 @@ async def _keys(directory: Path, store: dict[str, Any]) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def open_house(directory: Path, **settings: Any) -> AsyncIterator[House]:
+async def open_house(directory: Path, *more: Driver, **settings: Any) -> AsyncIterator[House]:
     store = {name: settings[name] for name in ("store", "postgres_url") if name in settings}
     keys = await _keys(directory, store)
     async with AsyncExitStack() as stack:
@@ -118,7 +119,7 @@ async def open_house(directory: Path, **settings: Any) -> AsyncIterator[House]:
             "auth": "required", "grpc_port": 0, "runtime_keys": {"v1": SECRET}, "allow_hosts": ["127.0.0.1"],
             "oidc_issuer": issuer.url, "oidc_audience": AUDIENCE, **settings,
         }  # fmt: skip
-        server = await stack.enter_async_context(serving(directory, [echo, far("far"), far("away")], **given))
+        server = await stack.enter_async_context(serving(directory, [echo, far("far"), far("away"), *more], **given))
         # A request id of its own would be told to each answer, and answers are compared to the letter.
         http = await stack.enter_async_context(
             httpx2.AsyncClient(base_url=server.url, timeout=20, headers={"x-request-id": "always-this"})

@@ -24,7 +24,7 @@ from parley.errors import (
     StoreUnavailable,
     VersionConflict,
 )
-from parley.ids import RunId
+from parley.ids import RunId, is_id
 from parley.telemetry import tell
 
 MAX_PAYLOAD = 1 << 20
@@ -165,6 +165,13 @@ class Commands:
         """How far this process knows a run; 0 if it does not."""
         box = self._boxes.get(run_id)
         return box.run.version if box is not None and box.run is not None else 0
+
+    async def stored(self, run_id: str) -> Run | None:
+        """The run of this id, whoever's it is."""
+        try:
+            return await self.state(RunId(run_id)) if is_id(run_id) else None
+        except RunNotFound:
+            return None
 
     async def state(self, run_id: RunId) -> Run:
         """The run as last committed: here, where nobody else writes; else as the store has it."""

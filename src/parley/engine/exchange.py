@@ -99,16 +99,16 @@ class Exchange:
         self.agents.unlisted = self.execution.unlisted = find
 
     def replace(self, drivers: Sequence[Driver]) -> Changed:
-        """Serve exactly these agents, all or none of the change.
+        """Serve exactly these agents and the guests, all or none of the change.
 
         A turn under way ends with the driver it began with. What waits for a removed agent waits until it is back.
         """
         changed = self.agents.replace(drivers)
         for slug in changed.removed:
             self.execution.unregister(slug)
-        wanted = {driver.agent.slug: driver for driver in drivers}
         for slug in (*changed.added, *changed.replaced):
-            self._employ(wanted[slug])
+            if driver := self.agents.driver(slug):
+                self._employ(driver)
             self.offer(slug)
         return changed
 
@@ -243,7 +243,7 @@ class Exchange:
 
     async def visible(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """The run, if it exists for this principal (and at this agent's address)."""
-        run = await self.commands.state(RunId(run_id)) if is_id(run_id) else None
+        run = await self.commands.stored(run_id)
         if run is None or run.gone or not may_see(principal, run.principal) or agent not in (None, run.agent):
             raise RunNotFound("Task not found.")
         return run

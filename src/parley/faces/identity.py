@@ -39,6 +39,9 @@ _NODES = ("/registry/", "/workspaces")
 """Where nodes call: who shows none of our credentials may have a token of theirs, which that face asks for."""
 _CONSOLE = "/console"
 """Where browsers come, who show what they have in a cookie: that face asks for it."""
+_CREDENTIALS = frozenset(
+    (b"authorization", b"x-api-key", b"x-runtime-token", b"x-workspace-id", SIGNATURE, USER, GUEST)
+)
 _FOREIGN = {"code": "foreign_origin", "message": "This server answers only requests from its own machine."}
 
 Seen = dict[bytes, bytes]
@@ -80,6 +83,9 @@ class Identified:
         seen = headers_of(scope)
         if self._local and not is_local(seen.get(b"host", b""), seen.get(b"origin"), self._origins):
             return await answer(send, 403, {"error": _FOREIGN})
+        if len(seen) != len(scope["headers"]) and (twice := _twice(scope)):
+            error = Unauthenticated(f"The header {twice.decode()} appears more than once.")
+            return await self._voice(scope["path"])(send, error, _challenge(error, seen))
         if _is_below(scope["path"], RUNTIME) or scope["path"].startswith(_PAIRED):
             scope["principal"] = None
             return await self._app(scope, receive, send)
@@ -134,6 +140,12 @@ def _read_again(body: bytes, receive: Receive) -> Receive:
         return first.pop() if first else await receive()
 
     return replayed
+
+
+def _twice(scope: Scope) -> bytes | None:
+    """A credential that two might read as two: whoever stands before this server, and this server itself."""
+    names = [name for name, _ in scope["headers"] if name in _CREDENTIALS]
+    return next((name for name in names if names.count(name) > 1), None)
 
 
 def _is_below(path: str, place: str) -> bool:

@@ -20,7 +20,6 @@ from parley.faces.edge.runtimes import edge_agent
 from parley.faces.edge.serving import Reply, body_of, decoded, route, rung, token_of, watching
 from parley.faces.edge.words import ArtifactIn, EndIn, ProgressIn, PullIn, ReleaseIn
 from parley.faces.http import MAX_BODY, ClientGone, read_body
-from parley.ids import RunId, is_id
 from parley.security.runtimes import Runtime, Runtimes
 
 SMALL = 64 * 1024
@@ -128,7 +127,7 @@ class TaskRunCalls:
         runtime = await self._runtimes.runtime_for(token_of(scope))
         body = await read_body(receive, self._max_body)
         run_id: str = scope["path_params"]["id"]
-        run = await self._exchange.commands.state(RunId(run_id)) if is_id(run_id) else None
+        run = await self._exchange.commands.stored(run_id)
         if run is None or run.agent != runtime.agent:
             raise RunNotFound("Task run not found.")
         return runtime, run, body

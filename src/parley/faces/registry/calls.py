@@ -109,10 +109,12 @@ class RegistryCalls:
         return Reply(200, [peer_view(node) for node in found], page_headers([node.id for node in found], limit))
 
     async def check_access(self, scope: Scope, receive: Receive) -> Reply:
+        """A node learns only of itself: who may talk to whom among others is none of its business."""
         asked = await body_of(receive, AccessIn)
         caller, target = check_id(asked.caller_id), check_id(asked.target_id)
-        await self._callers.asking(scope, caller)
-        return Reply(200, {"allowed": await self._nodes.check_access(caller, target)})
+        asking = (await self._callers.asking(scope, caller)).node
+        concerned = asking is None or asking.id in (caller, target)
+        return Reply(200, {"allowed": concerned and await self._nodes.check_access(caller, target)})
 
     async def introspect(self, scope: Scope, receive: Receive) -> Reply:
         """Whether a pair token still counts (RFC 7662); a node learns only of those for itself."""

@@ -10,7 +10,7 @@ from parley.core.runs import Run
 from parley.engine.exchange import Exchange
 from parley.engine.frames import Frames
 from parley.engine.requests import Opening
-from parley.errors import AgentNotFound, Conflict, Forbidden, Invalid, KeyReused, NotCancelable, NotFound, RunNotFound
+from parley.errors import AgentNotFound, Conflict, Forbidden, Invalid, KeyReused, NotCancelable, NotFound
 from parley.faces.runtime.requests import Reply, Request
 from parley.faces.runtime.words import (
     CancelAccepted,
@@ -22,7 +22,6 @@ from parley.faces.runtime.words import (
     Snapshot,
     status_of,
 )
-from parley.ids import RunId, is_id
 
 MAX_KEY = 255
 
@@ -74,18 +73,12 @@ class Runs:
     async def owned(self, request: Request, thread_id: str) -> Run:
         """The run, if it is one of this thread and of the caller: decided by what is stored, not by what is claimed."""
         caller = request.caller()
-        run = await self._stored(request.run_id)
+        run = await self._exchange.commands.stored(request.run_id)
         if run is None or run.conversation != thread_id:
             raise NotFound("run/thread ownership record not found")
         if not may_see(caller, run.principal):
             raise Forbidden("run/thread does not belong to principal")
         return run
-
-    async def _stored(self, run_id: str) -> Run | None:
-        try:
-            return await self._exchange.commands.state(RunId(run_id)) if is_id(run_id) else None
-        except RunNotFound:
-            return None
 
     def _agent(self, asked: str | None, caller: Principal) -> str:
         demand(caller, "send")
