@@ -202,7 +202,8 @@ def test_a_direct_answer_is_done_and_pieces_of_an_artifact_are_joined() -> None:
         piece = flattener.flat({"kind": "artifact-update", "taskId": "t", "artifact": artifact, "append": append})
     assert (piece["status"], piece["message"], piece["artifacts"]) == ("working", "b", [])
     done = flattener.flat({"kind": "status-update", "taskId": "t", "status": {"state": "completed"}})
-    assert done["artifacts"] == [{"type": "text/plain", "content": "ab"}]
+    assert done["artifacts"] == [{"type": "text/plain", "content": "ab", "artifact": "1"}]
     linked = {"artifactId": "1", "parts": [{"kind": "file", "file": {"uri": "https://a.example/b", "mimeType": "x/y"}}]}
     whole = Flattener().flat({"id": "t", "status": {"state": "failed"}, "artifacts": [linked]})
-    assert whole["artifacts"] == [{"type": "x/y", "content": None, "url": "https://a.example/b"}]
+    link = {"type": "x/y", "content": None, "url": "https://a.example/b", "artifact": "1"}
+    assert (whole["artifacts"], whole["snapshot"]) == ([link], True)

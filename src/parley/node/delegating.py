@@ -15,14 +15,15 @@ from parley.core.commands import Emit
 from parley.core.conversations import HOPS, hops_of
 from parley.core.events import Event, Failed, Noted
 from parley.core.runs import Run, State
-from parley.core.turns import ArtifactChunk, Done, NeedAuth, NeedInput, Note, Output, Status, Text
+from parley.core.turns import Output
 from parley.engine.exchange import Exchange
 from parley.engine.turns import CURRENT, Turn
 from parley.errors import ParleyError
 from parley.ids import RunId, new_id
 from parley.node.caller import A2A, open_http
-from parley.node.flat import DATA, TERMINAL, TEXT
+from parley.node.flat import TERMINAL, TEXT
 from parley.node.peers import Peers
+from parley.node.relaying import Relay, is_answer
 from parley.node.window import ErrorWindow
 from parley.node.words import Json, PeerRefused, PeerUnavailable, TooManyHops
 from parley.telemetry import tell
@@ -47,8 +48,9 @@ class PeerAnswer(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Its text artifacts, or what it said last."""
-        return "".join(one["content"] for one in self.artifacts if one["type"] == TEXT) or self.message
+        """The text of its answer; where it made none, of its artifacts, or what it said last."""
+        texts = [one for one in self.artifacts if one["type"] == TEXT]
+        return "".join(one["content"] for one in [*filter(is_answer, texts)] or texts) or self.message
 
 
 class Delegations:
@@ -105,15 +107,13 @@ class Delegations:
 
     async def relay(self, turn: Turn, peer: str) -> AsyncGenerator[Output, None]:
         """Let a peer do this turn: its words, artifacts and questions become ours, and the answers its."""
-        task = turn.notes.get(f"relay:{peer}") if turn.answers else None
-        noted = task
-        async with aclosing(self.stream(peer, turn.text, task=task)) as events:
+        relay = Relay(turn, peer)
+        async with aclosing(self.stream(peer, turn.text, task=relay.task)) as events:
             async for event in events:
-                if event["id"] and event["id"] != noted:
-                    noted = event["id"]
-                    yield Note({f"relay:{peer}": noted})
-                for output in _outputs(event, peer):
+                for output in relay.outputs(event):
                     yield output
+        for output in relay.rest():
+            yield output
 
     def changed(self, run: Run) -> None:
         """A run has grown: when nobody wants its result any more, nobody wants what it has asked for."""
@@ -191,40 +191,6 @@ def _named(turn: Turn | None, task: str | None, context: str | None) -> Json:
 def _noted(run: Run) -> dict[str, str]:
     lines = (line.partition(" ") for line in run.notes.get(OPEN, "").splitlines())
     return {task: peer for peer, _, task in lines if task}
-
-
-def _outputs(event: Json, peer: str) -> list[Output]:
-    status, message = event["status"], event["message"]
-    match status:
-        case "completed":
-            return [Done(message)] if message else [Done()]
-        case "input-required":
-            return [NeedInput(message)]
-        case "auth-required":
-            return [NeedAuth(message)]
-        case "failed" | "canceled" | "rejected":
-            return [Failed("peer_failed", f"{peer} {status}: {message}"[:500])]
-        case _ if "artifact" in event:
-            return _pieces(event["artifact"])
-        case _:
-            caught_up = [_whole(one) for one in event["artifacts"]]
-            return [*caught_up, Status(message)] if message else caught_up
-
-
-def _pieces(artifact: Json) -> list[Output]:
-    return [_whole(one, artifact["id"], append=artifact["append"]) for one in artifact["contents"]]
-
-
-def _whole(content: Json, id_: str = "", *, append: bool = False) -> Output:
-    if content["type"] == TEXT and isinstance(content["content"], str):
-        return Text(content["content"])
-    given = content["content"]
-    if content["type"] == DATA:
-        return ArtifactChunk(given, id=id_, name=content.get("name"), append=append)
-    return ArtifactChunk(
-        given if given is not None else str(content.get("url")), id=id_, name=content.get("name"),
-        filename=content.get("filename"), media_type=content["type"], append=append,
-    )  # fmt: skip
 
 
 def is_failure(event: Event) -> str | None:

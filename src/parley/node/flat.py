@@ -10,6 +10,8 @@ Json = dict[str, Any]
 
 TERMINAL = frozenset(("completed", "failed", "canceled", "rejected"))
 WAITING = frozenset(("input-required", "auth-required"))
+_ABOUT = {"artifactId": "artifact", "name": "name"}
+"""What is known of an artifact, and how it is called beside each of its contents."""
 TEXT, DATA, BYTES = "text/plain", "application/json", "application/octet-stream"
 
 
@@ -37,7 +39,7 @@ class Flattener:
     def _whole(self, task: Json) -> Json:
         self._artifacts = {one["artifactId"]: one for one in task.get("artifacts") or ()}
         event = self._status(task["id"], task)
-        return {**event, "artifacts": self._all()}
+        return {**event, "artifacts": self._all(), "snapshot": True}
 
     def _status(self, task: str, result: Json) -> Json:
         self.task, self.context = task, result.get("contextId")
@@ -74,25 +76,28 @@ class Flattener:
 def contents(artifact: Json) -> list[Json]:
     """An artifact as contents with a type: its texts are one, everything else is on its own."""
     found: list[Json] = []
+    about = {ours: artifact[theirs] for theirs, ours in _ABOUT.items() if artifact.get(theirs)}
     for part in artifact.get("parts") or ():
-        one = _content(part, artifact.get("name"))
-        if found and one["type"] == TEXT and found[-1]["type"] == TEXT and "filename" not in one:
+        one = {**_content(part), **about}
+        if found and _is_text(one) and _is_text(found[-1]):
             found[-1]["content"] += one["content"]
         else:
             found.append(one)
     return found
 
 
-def _content(part: Json, name: str | None) -> Json:
-    about = {"name": name} if name else {}
+def _is_text(content: Json) -> bool:
+    return content["type"] == TEXT and isinstance(content["content"], str)
+
+
+def _content(part: Json) -> Json:
     if "text" in part:
         metadata: Json = part.get("metadata") or {}
-        return {"type": metadata.get("mimeType") or TEXT, "content": part["text"], **about}
+        return {"type": metadata.get("mimeType") or TEXT, "content": part["text"]}
     if "data" in part:
-        return {"type": DATA, "content": part["data"], **about}
+        return {"type": DATA, "content": part["data"]}
     file: Json = part.get("file") or {}
-    if filename := file.get("name"):
-        about["filename"] = filename
+    about = {"filename": file["name"]} if file.get("name") else {}
     kind = file.get("mimeType") or BYTES
     if file.get("bytes") is not None:
         return {"type": kind, "content": base64.b64decode(file["bytes"]), **about}

@@ -62,73 +62,74 @@ class Node:
 
     @property
     def id(self) -> str:
-        return self._at_work.platform.id
+        return self.at_work.platform.id
 
     @property
     def url(self) -> str:
-        return self._at_work.url
+        return self.at_work.url
 
     @property
     def peers(self) -> list[Peer]:
         """Whom it may ask, with their cards: as of the start, and of every change since."""
-        return self._at_work.peers.all
+        return self.at_work.peers.all
 
     @property
     def briefing(self) -> str:
         """The same in words, for a system prompt."""
-        return self._at_work.peers.briefing
+        return self.at_work.peers.briefing
 
     @property
     def exchange(self) -> Exchange:
-        return self._at_work.exchange.result()
+        return self.at_work.exchange.result()
 
     async def registered(self) -> None:
         """Returns once the platform knows the node, and the node its peers."""
-        here = self._at_work
+        here = self.at_work
         await here.attendance.registered.wait()
         await here.peers.read.wait()
 
     async def ask(self, peer: str, text: str, *, task: str | None = None, context: str | None = None) -> PeerAnswer:
         """Ask a peer, by its id, and wait until it is done or asks back. In an agent's turn a cancel reaches the peer,
         and a turn that is taken up again finds what its question began before."""
-        return await self._at_work.delegations.ask(peer, text, task=task, context=context)
+        return await self.at_work.delegations.ask(peer, text, task=task, context=context)
 
     async def stream(
         self, peer: str, text: str, *, task: str | None = None, context: str | None = None
     ) -> AsyncGenerator[Json, None]:
         """Ask a peer and follow what it does, as flat events."""
-        async with aclosing(self._at_work.delegations.stream(peer, text, task=task, context=context)) as events:
+        async with aclosing(self.at_work.delegations.stream(peer, text, task=task, context=context)) as events:
             async for event in events:
                 yield event
 
     async def relay(self, turn: Turn, peer: str) -> AsyncGenerator[Output, None]:
         """Let a peer do a turn: `async for output in node.relay(turn, peer): yield output`."""
-        async with aclosing(self._at_work.delegations.relay(turn, peer)) as outputs:
+        async with aclosing(self.at_work.delegations.relay(turn, peer)) as outputs:
             async for output in outputs:
                 yield output
 
     def a2a(self, peer: str) -> A2A:
         """The caller's object of contract 004 for one peer."""
-        return self._at_work.delegations.a2a(peer)
+        return self.at_work.delegations.a2a(peer)
 
     def doing(self, words: str) -> None:
         """Say in the heartbeat what the node works on; its peers can read it. Empty: by the number of its task."""
-        self._at_work.doing = words[:500]
-        self._at_work.attendance.nudge()
+        self.at_work.doing = words[:500]
+        self.at_work.attendance.nudge()
 
     def replace(self, agent: Driver) -> None:
         """Serve another agent in place of the one of the same slug; its card goes to the platform."""
         drivers = [agent if driver.agent.slug == agent.agent.slug else driver for driver in self._drivers]
         self.exchange.replace(drivers)
         self._drivers = tuple(drivers)
-        self._at_work.attendance.nudge()
+        self.at_work.attendance.nudge()
 
     @property
     def _slug(self) -> str:
         return self._drivers[0].agent.slug
 
     @property
-    def _at_work(self) -> Here:
+    def at_work(self) -> Here:
+        """What it is made of while it runs."""
         if self._here is None:
             raise ConfigurationError("The node does not run.")
         return self._here
