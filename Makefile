@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: run test check format sdk bench conformance contract soak clean help
+.PHONY: run test check format browser screenshots sdk bench conformance contract soak clean help
 
 help:                ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -29,6 +30,12 @@ check: $(STAMP)      ## format, lint, types, layers
 format: $(STAMP)     ## put the code in shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+browser:             ## install the Chromium in which the console is tested (Debian, Ubuntu)
+	command -v chromium >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq --yes chromium; }
+
+screenshots: $(STAMP) ## pictures of every page of the console, in build/screenshots and docs/pictures
+	$(BIN)/python -m tests.console.pictures
 
 sdk: $(STAMP)        ## build the TypeScript SDK, its types from the contract's document
 	$(BIN)/python -m sdk

@@ -4,6 +4,7 @@ import sys
 
 from bench import (
     appends,
+    console,
     documents,
     edge,
     followers,
@@ -37,6 +38,7 @@ def chosen(names: list[str]) -> list[Case]:
         runtime,
         nodes,
         orchestrations,
+        console,
         postgres,
     )
     cases = [case for group in groups for case in group.cases()]

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
-from parley.assembly.console import beside, open_console
+from parley.assembly.console import beside, newcomers, open_console
 from parley.assembly.conversations import open_conversations
 from parley.assembly.edge import open_edge
 from parley.assembly.modes import open_modes
@@ -239,17 +239,12 @@ async def open_faces(
                 open_nodes(exchange, settings, neighbours) as nodes,
                 counting(exchange) as metrics,
                 open_console(
-                    exchange,
-                    entrance,
-                    open_secrets(settings),
-                    edge,
-                    metrics,
-                    base_url,
-                    __version__,
+                    exchange, entrance, open_secrets(settings), edge, metrics,
+                    newcomers(exchange, settings, records, edge, Guard(allowed(settings))), base_url, __version__,
                     beside(talks, nodes, push, settings),
                 ) as console,
                 _grpc(settings, grpc_port, base_url, a2a.operations, entrance, cards),
-            ):
+            ):  # fmt: skip
                 runs = Runs(exchange, Frames(exchange, records), a2a.default)
                 table = runtime_routes(runs, Tail(exchange), DeliveriesFace(deliveries), Tooling(tools), __version__)
                 routes = [

@@ -53,6 +53,12 @@ class InvalidArtifact(Invalid):
     code = "invalid_artifact"
 
 
+class DefinitionInvalid(Invalid):
+    """The definition of an agent cannot be served as it is."""
+
+    code = "definition_invalid"
+
+
 class PlanInvalid(Invalid):
     """The steps of an orchestration cannot be carried out as they are planned."""
 
@@ -125,6 +131,12 @@ class ForgedRequest(Forbidden):
     """A form did not come from a page of the console that this browser was given."""
 
     code = "forged_request"
+
+
+class DefinitionForbidden(Forbidden):
+    """What a definition names belongs to this machine, and its author is somewhere else."""
+
+    code = "definition_forbidden"
 
 
 class LinkRefused(Forbidden):
@@ -573,3 +585,9 @@ class CallQueued(ParleyError):
     """The node has no room at the moment: the call waits, and is carried out later; `details` say where it stands."""
 
     code = "call_queued"
+
+
+class SelfDelegation(Invalid):
+    """A node hands something to itself."""
+
+    code = "self_delegation"

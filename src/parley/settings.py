@@ -108,6 +108,8 @@ class Settings(BaseSettings):
     proxy_max_response_bytes: int = Field(
         10 * 1024 * 1024, gt=0, description="Largest answer of a node, and largest event of its streams."
     )
+    delegation_timeout_s: float = Field(1800.0, gt=0, description="How long what a node delegates may take.")
+    delegation_retry_s: float = Field(8.0, ge=0, description="When a delegation that found nobody is tried once more.")
     redis_url: SecretStr | None = Field(None, description="A Redis that knows where nodes are, beside the database.")
     console_session_hours: float = Field(
         12.0, gt=0, le=24 * 365, description="How long a browser stays signed in to the console."

@@ -1,27 +1,65 @@
 """Agents for the console's demo data."""
 
 import asyncio
+import struct
+import zlib
 
-from parley import ArtifactChunk, Skill, Status, Text, Turn, agent
+from parley import ArtifactChunk, Done, NeedInput, Skill, Status, Text, Turn, agent
+from parley.core.artifacts import Part
 from parley.demo import echo, relay, writer
 
-__all__ = ["author", "echo", "fussy", "relay", "sleeper", "slow", "writer"]
+__all__ = ["author", "echo", "evil", "fussy", "painter", "relay", "sleeper", "slow", "writer"]
+
+EVIL = (
+    "<script>window.pwned = 1; alert('script')</script><img src=/console/evil-image onerror=alert(2)>\n\n"
+    "[a link](javascript:alert(3)) ![picture](/console/evil-picture) <iframe src=/console/evil-frame></iframe>\n\n"
+    "[data](data:text/html,<script>alert(4)</script>) "
+    "\x00\x07\x1b[31m\x7f \u202eright to left\u202c \u05d0\u05d1\u05d2\n\n"
+    "<style>body{display:none}</style></div></li></main><h1 id=content>taken over</h1>"
+)
 
 
-@agent("sleeper", name="Sleeper")
+@agent("sleeper", name="Sleeper", max_concurrent=2, max_queued=5, timeout_s=3600)
 async def sleeper(turn: Turn):
     """Works until it is canceled."""
     yield Status("Counting sheep")
     await asyncio.Event().wait()
 
 
-@agent("slow", name="Slow", skills=[Skill("count", "Count", "Counts slowly.", ("demo",), ("12",))], rescue="restart")
+@agent("slow", name="Slow", skills=[Skill("count", "Count", "Counts slowly.", ("demo",), ("12",))])
 async def slow(turn: Turn):
     """Counts to what it is told, word by word."""
     for number in range(1, int(turn.text) + 1):
-        yield Text(f"{number} ")
+        yield Text(f"w{number} ")
         await asyncio.sleep(0.1)
     yield ArtifactChunk({"counted": int(turn.text)}, id="result", name="Result")
+
+
+@agent("painter", name="Painter")
+async def painter(turn: Turn):
+    """Makes a file of every kind: a picture, Markdown, code, data, bytes."""
+    yield Text("Here is **everything**:\n\n| a | b |\n|---|---|\n| 1 | 2 |\n")
+    yield ArtifactChunk(Part(raw=_png(), media_type="image/png", filename="square.png"), id="picture", name="Picture")
+    yield ArtifactChunk("# Heading\n\n- one\n- two\n", id="notes", filename="notes.md", media_type="text/markdown")
+    yield ArtifactChunk("def f():\n    return 42\n", id="code", filename="f.py", media_type="text/x-python")
+    yield ArtifactChunk({"count": 42, "nested": {"list": [1, 2, 3]}}, id="data", name="Data")
+    yield ArtifactChunk(Part(raw=bytes(range(256)), filename="bytes.bin"), id="bytes", name="Bytes")
+    yield Done("All of it is there.")
+
+
+@agent("evil", name="<b>Evil</b>\u202e", skills=[Skill("<i>x</i>", EVIL, EVIL, (EVIL,), (EVIL,))])
+async def evil(turn: Turn):
+    """<script>alert('card')</script>"""
+    yield Status(EVIL)
+    for piece in EVIL:
+        yield Text(piece)
+    yield Text("x" * 300_000)
+    yield ArtifactChunk(Part(text=EVIL, filename=f"{EVIL}.md", media_type="text/markdown"), id=EVIL, name=EVIL)
+    yield ArtifactChunk(Part(raw=b"<svg onload=alert(5)>", media_type="image/svg+xml", filename="x.svg"), id="svg")
+    yield ArtifactChunk(Part(raw=b"<script>alert(6)</script>", media_type="text/html", filename="x.html"), id="html")
+    yield ArtifactChunk(Part(url="javascript:alert(7)", filename=EVIL), id="url")
+    yield ArtifactChunk({EVIL: EVIL}, id="data")
+    yield NeedInput(EVIL)
 
 
 @agent("author", name="Author", skills=[Skill("write", "Write", "Writes plans and pages.", ("demo",), ("A picnic",))])
@@ -47,3 +85,14 @@ async def fussy(turn: Turn):
         _refused.add(turn.text)
         raise ValueError("Not this time.")
     yield Text("A room above the harbour.")
+
+
+def _png(size: int = 48) -> bytes:
+    """A small picture, so that no file has to lie here."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\x00" + bytes((20, 96 + y, 95)) * size for y in range(size))
+    head = struct.pack(">IIBBBBB", size, size, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")

@@ -17,6 +17,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 HERE = Path(__file__).parent
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+AGENTS = [str(HERE / "agents.py"), str(HERE / "accounts.yaml")]
+BIN = Path(sys.executable).parent
 _LISTENS = re.compile(r"listens on (\S+)")
 _skipped: list[str] = []
 
@@ -55,16 +57,16 @@ class Running(Struct):
             self.process.stderr.close()
 
 
-def start(data: Path, port: int = 0, agents: str = "agents.py", **env: str) -> Running:
+def start(data: Path, port: int = 0, **env: str) -> Running:
     shutil.copytree(HERE / "defined", data.parent / "defined", dirs_exist_ok=True)
     more = [str(path) for path in sorted((data.parent / "defined").iterdir())]
     log = data.parent / f"{data.name}.log"
     with log.open("a") as out:
         before = log.stat().st_size
         process = subprocess.Popen(
-            [sys.executable, "-m", "parley", "serve", str(HERE / agents), *more, "--data-dir", str(data), "--port",
-             str(port)],
-            stderr=out, cwd=data.parent, text=True, env={**os.environ, "PARLEY_GRPC_PORT": "-1", **env},
+            [sys.executable, "-m", "parley", "serve", *AGENTS, *more, "--data-dir", str(data), "--port", str(port)],
+            stderr=out, cwd=data.parent, text=True,
+            env={**os.environ, "PARLEY_GRPC_PORT": "-1", "PATH": f"{BIN}:{os.environ['PATH']}", **env},
         )  # fmt: skip
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and process.poll() is None:
@@ -110,3 +112,38 @@ def send(server: Running, agent: str, text: str, key: str | None = None) -> str:
     reply = httpx2.post(f"{server.url}/agents/{agent}/message:send", json=asked, headers=headers, timeout=30)
     reply.raise_for_status()
     return str(reply.json()["task"]["id"])
+
+
+class Visitor:
+    """A browser without a window: keeps its cookie, and sends forms with their token."""
+
+    def __init__(self, server: Running, key: str | None = None) -> None:
+        self.http = httpx2.Client(base_url=server.console, timeout=30)
+        self.csrf = ""
+        self.get("/login")
+        if key:
+            assert self.post("/login", {"credential": key}).status_code == 303
+            self.get("/inbox")
+
+    def __enter__(self) -> "Visitor":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.http.close()
+
+    def get(self, path: str) -> httpx2.Response:
+        reply = self.http.get(path, follow_redirects=True)
+        if found := re.search(r'name="csrf" content="([0-9a-f]+)"', reply.text):
+            self.csrf = found[1]
+        return reply
+
+    def post(self, path: str, form: dict[str, str]) -> httpx2.Response:
+        return self.http.post(path, data={**form, "csrf": self.csrf})
+
+
+@pytest.fixture(scope="package")
+def made(server: Running) -> dict[str, str]:
+    """The demo data."""
+    from tests.console.places import demo
+
+    return demo(server)

@@ -3,18 +3,23 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+import httpx2
 from starlette.routing import Route
 
 from parley.assembly.conversations import Talks
 from parley.assembly.edge import Edge
 from parley.assembly.nodes import Serving
+from parley.cards import TIMEOUT_S
 from parley.clock import now_ms
-from parley.console.desk import Beside, Desk
+from parley.console.desk import Beside, Desk, Newcomers
 from parley.console.face import Console
+from parley.definitions.added import LOOK_S, Added
 from parley.engine.exchange import Exchange
 from parley.engine.membership import Loop
+from parley.engine.ports import Records
 from parley.engine.push import Push
 from parley.security.credentials import Gate
+from parley.security.netguard import Guard, GuardedTransport
 from parley.security.secrets import Secrets
 from parley.security.sessions import Sessions
 from parley.settings import Settings
@@ -28,26 +33,37 @@ def beside(talks: Talks, nodes: Serving, push: Push, settings: Settings) -> Besi
     )  # fmt: skip
 
 
+def newcomers(exchange: Exchange, settings: Settings, records: Records, edge: Edge, guard: Guard) -> Newcomers:
+    def open_client() -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(transport=GuardedTransport(guard), timeout=TIMEOUT_S, follow_redirects=True)
+
+    return Newcomers(edge.pairing, Added(exchange, records, here=settings.auth == "local"), open_client)
+
+
 @asynccontextmanager
 async def open_console(
-    exchange: Exchange, gate: Gate, secrets: Secrets, edge: Edge, metrics: Metrics, base_url: str, version: str,
-    beside: Beside,
+    exchange: Exchange, gate: Gate, secrets: Secrets, edge: Edge, metrics: Metrics, newcomers: Newcomers,
+    base_url: str, version: str, beside: Beside,
 ) -> AsyncGenerator[list[Route], None]:  # fmt: skip
-    """While it is open, the figures of this process are written down from time to time, for an hour."""
+    """While it is open, the figures of this process are written down from time to time, for an hour; and agents that
+    are added at any replica are served at this one."""
     settings, samples = beside.settings, Samples()
     sessions = Sessions(secrets, int(settings.console_session_hours * 3600))
     desk = Desk(
         exchange, gate, sessions, edge.runtimes, edge.elsewhere, base_url, settings.platform_name, version, beside,
-        samples,
+        samples, newcomers,
     )  # fmt: skip
 
     async def look() -> None:
         samples.add(now_ms(), metrics.answer_times, metrics.turn_times)
 
     await look()
-    looking = Loop("samples", EVERY_S, look)
-    looking.start()
+    await newcomers.added.tick()
+    loops = [Loop("samples", EVERY_S, look), Loop("agents", LOOK_S, newcomers.added.tick)]
+    for loop in loops:
+        loop.start()
     try:
         yield Console(desk).routes()
     finally:
-        await looking.stop()
+        for loop in loops:
+            await loop.stop()

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
+import httpx2
 from msgspec import Struct
 
 from parley.core.access import Principal, may_see, may_use
 from parley.core.agents import Agent
 from parley.core.runs import Run
+from parley.definitions.added import Added
 from parley.engine.conversations import Conversations, Exported
 from parley.engine.documents import Documents
 from parley.engine.elsewhere import Elsewhere
@@ -14,6 +16,7 @@ from parley.engine.exchange import Exchange
 from parley.engine.hooks import Hooks
 from parley.engine.nodes import Nodes
 from parley.errors import AgentNotFound
+from parley.faces.edge.pairing import PairingCalls
 from parley.security.credentials import Gate
 from parley.security.runtimes import Runtimes
 from parley.security.sessions import Sessions
@@ -33,6 +36,15 @@ class Beside(Struct, frozen=True):
     settings: Settings
 
 
+class Newcomers(Struct, frozen=True):
+    """What agents are added and paired with."""
+
+    pairing: PairingCalls
+    added: Added
+    open_client: Callable[[], httpx2.AsyncClient]
+    """For addresses that somebody typed: it calls only where calls may go."""
+
+
 class Desk(Struct, frozen=True):
     exchange: Exchange
     gate: Gate
@@ -45,6 +57,7 @@ class Desk(Struct, frozen=True):
     version: str
     beside: Beside
     samples: Samples
+    newcomers: Newcomers
 
     def agents(self, principal: Principal) -> list[Agent]:
         """Those that exist for somebody, by name."""

@@ -6,12 +6,14 @@ from typing import Protocol
 from msgspec import Struct
 
 from parley.console.desk import Desk
+from parley.console.pages.adding import AddingPages
 from parley.console.pages.agents import AgentPages
 from parley.console.pages.conversations import ConversationPages
 from parley.console.pages.entrance import EntrancePages
 from parley.console.pages.inbox import InboxPages, count_waiting
 from parley.console.pages.orchestrations import OrchestrationPages
 from parley.console.pages.page import Page
+from parley.console.pages.pairing import PairingPages
 from parley.console.pages.run import RunPages
 from parley.console.pages.runs import RunsPages
 from parley.console.pages.versions import VersionPages
@@ -41,6 +43,8 @@ SECTIONS: list[Section] = [
     Section("inbox", InboxPages, "Inbox", "/inbox", "inbox", count=count_waiting),
     Section("runs", RunsPages, "Runs", "/runs", "runs"),
     Section("runs", RunPages),
+    Section("agents", AddingPages),
+    Section("agents", PairingPages),
     Section("agents", AgentPages, "Agents", "/agents", "agents"),
     Section("conversations", VersionPages),
     Section("conversations", ConversationPages, "Conversations", "/conversations", "conversations"),

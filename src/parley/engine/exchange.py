@@ -99,16 +99,16 @@ class Exchange:
         self.agents.unlisted = self.execution.unlisted = find
 
     def replace(self, drivers: Sequence[Driver]) -> Changed:
-        """Serve exactly these agents, all or none of the change.
+        """Serve exactly these agents and the guests, all or none of the change.
 
         A turn under way ends with the driver it began with. What waits for a removed agent waits until it is back.
         """
         changed = self.agents.replace(drivers)
         for slug in changed.removed:
             self.execution.unregister(slug)
-        wanted = {driver.agent.slug: driver for driver in drivers}
         for slug in (*changed.added, *changed.replaced):
-            self._employ(wanted[slug])
+            if driver := self.agents.driver(slug):
+                self._employ(driver)
             self.offer(slug)
         return changed
 

@@ -33,6 +33,10 @@ class Roster(Mapping[str, Agent]):
     def __init__(self) -> None:
         self._served: dict[str, Driver] = {}
         self._rules: dict[str, Rules] = {}
+        self.hosts: list[Driver] = []
+        """Those that the server was told to serve."""
+        self.guests: dict[str, Driver] = {}
+        """Those that somebody added while it ran. A host with the slug of a guest has its place."""
         self.unlisted: Unlisted = lambda _: None
         self.changes = Bells()
         """Rung under the name AGENTS when some have come, changed or gone."""
@@ -64,11 +68,13 @@ class Roster(Mapping[str, Agent]):
 
     def add(self, driver: Driver) -> None:
         self._serve(_by_slug([*self._served.values(), driver]))
+        self.hosts = [*self.hosts, driver]
         self.changes.ring(AGENTS)
 
     def replace(self, drivers: Sequence[Driver]) -> Changed:
-        """Serve exactly these, all or none of the change; those that are equal stay the ones they were."""
-        wanted, before = _by_slug(drivers), dict(self._served)
+        """Serve these and the guests, all or none of the change; those that are equal stay the ones they were."""
+        hosts, before = _by_slug(drivers), dict(self._served)
+        wanted = hosts | {slug: guest for slug, guest in self.guests.items() if slug not in hosts}
         changed = Changed(
             added=[slug for slug in wanted if slug not in before],
             replaced=[slug for slug in wanted if slug in before and wanted[slug] != before[slug]],
@@ -76,6 +82,7 @@ class Roster(Mapping[str, Agent]):
         )
         kept = {slug: before[slug] for slug in wanted if slug in before and slug not in changed.replaced}
         self._serve({**wanted, **kept})
+        self.hosts = list(drivers)
         if changed != _UNCHANGED:
             self.changes.ring(AGENTS)
         return changed

@@ -65,6 +65,7 @@ class AgentPages:
         return visit.page(
             "agent.html", title=agent.name, crumbs=[("Agents", "/agents")], agent=agent, address=address,
             standing=await self._standing(agent), runs=recent.runs,
+            added=agent.slug in self._desk.newcomers.added,
             distant=isinstance(self._desk.exchange.driver(agent.slug), Distant),
         )  # fmt: skip
 

@@ -39,12 +39,16 @@ class PairingCalls:
 
     async def pair(self, scope: Scope, receive: Receive) -> Reply:
         agent = edge_agent(self._exchange, scope["path_params"]["slug"])
-        code = await self._runtimes.pair(agent.slug)
+        code, words = await self.new_code(agent)
         return 201, {
             "pairing_token": code.text, "agent_id": agent.slug, "agent_name": agent.name, "api_base": self._base_url,
-            "expires_at": iso(code.expires_at), "expires_in_seconds": CODE_LIFE_S,
-            "instruction": instruction(agent, code, self._platform, self._base_url),
+            "expires_at": iso(code.expires_at), "expires_in_seconds": CODE_LIFE_S, "instruction": words,
         }  # fmt: skip
+
+    async def new_code(self, agent: Agent) -> tuple[Code, str]:
+        """A code, and what a person gives to an AI assistant with it."""
+        code = await self._runtimes.pair(agent.slug)
+        return code, instruction(agent, code, self._platform, self._base_url)
 
     async def state(self, scope: Scope, receive: Receive) -> Reply:
         agent = edge_agent(self._exchange, scope["path_params"]["slug"])
@@ -54,14 +58,18 @@ class PairingCalls:
         return 200, {"agent_id": agent.slug, "paired": True, **await self._shown(runtime)}
 
     async def revoke(self, scope: Scope, receive: Receive) -> Reply:
-        """Its tasks go back to the queue, and whoever waits in its name is told."""
         agent = edge_agent(self._exchange, scope["path_params"]["slug"])
+        runtime = await self.take_away(agent)
+        return 200, {"agent_id": agent.slug, "runtime_id": runtime.id, "revoked": True}
+
+    async def take_away(self, agent: Agent) -> Runtime:
+        """The tasks of its runtime go back to the queue, and whoever waits in its name is told."""
         runtime = await self._runtimes.revoke(agent.slug)
         if runtime is None:
             raise NotFound(f"The agent {agent.slug} has no runtime.")
         await self._elsewhere.release_all(str(runtime.principal))
         self._exchange.offer(agent.slug)
-        return 200, {"agent_id": agent.slug, "runtime_id": runtime.id, "revoked": True}
+        return runtime
 
     async def _shown(self, runtime: Runtime) -> dict[str, object]:
         seen = await self._runtimes.last_seen(runtime)

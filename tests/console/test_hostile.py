@@ -1,0 +1,79 @@
+"""An agent that says what pages are made of changes nothing but its own text."""
+
+import re
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.console.conftest import Running, send
+
+
+@pytest.fixture(scope="module")
+def run(server: Running) -> str:
+    return send(server, "evil", "<script>alert('asked')</script>")
+
+
+@pytest.fixture
+def wary(browser: Browser) -> Iterator[Page]:
+    """A page that notes every dialog, every request that our pages do not make, and every frame."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(10_000)
+    seen: list[str] = []
+    page.on("dialog", lambda dialog: (seen.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    page.on("request", lambda asked: seen.append(asked.url) if "evil-" in asked.url else None)
+    page.on("frameattached", lambda frame: seen.append(f"frame {frame.url}"))
+    yield page
+    page.wait_for_timeout(200)
+    assert seen == []
+    assert page.evaluate("window.pwned") is None
+    context.close()
+
+
+def test_a_run_shows_it_as_text(server: Running, run: str, wary: Page) -> None:
+    wary.goto(f"{server.console}/runs/{run}")
+    expect(wary.get_by_role("heading", level=1)).to_contain_text("<b>Evil</b>")
+    expect(wary.locator(".entries")).to_contain_text("<script>window.pwned = 1")
+    assert wary.locator("main").count() == 1
+    assert (
+        wary.locator("main#content script, main#content iframe, main#content style, main#content [onerror]").count()
+        == 0
+    )
+    links = [str(link.get_attribute("href")) for link in wary.locator(".entries a").all()]
+    assert [href for href in links if not re.match(r"/console/|https?:|mailto:", href)] == []
+    expect(wary.locator(".panel")).to_be_visible()
+    # What is too long is cut, and no line is wider than the page.
+    assert wary.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert len(wary.content()) < 1_000_000
+    assert "\u2400" in wary.locator(".entries").inner_text(), "a control character is made visible"
+    assert not re.search(r"[\x00-\x08\x0b-\x1f]", wary.locator(".entries").inner_text())
+
+
+@pytest.mark.parametrize("path", ["/inbox", "/runs", "/agents", "/agents/evil", "/runs?agent=evil", "raw"])
+def test_every_other_page_does_too(path: str, server: Running, run: str, wary: Page) -> None:
+    wary.goto(f"{server.console}{f'/runs/{run}/raw' if path == 'raw' else path}")
+    expect(wary.get_by_role("navigation", name="Sections")).to_be_visible()
+    assert wary.locator("main").count() == 1
+    assert wary.locator("main script, main iframe, main style, main [onerror]").count() == 0
+    assert wary.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_live_stream_brings_it_as_text(server: Running, wary: Page) -> None:
+    wary.goto(f"{server.console}/agents/evil")
+    wary.get_by_role("textbox").fill("go")
+    wary.get_by_role("button", name="Send").click()
+    expect(wary.locator(".try-out .entry[data-kind=question]")).to_contain_text("<script>", timeout=20_000)
+    assert wary.locator(".try-out script, .try-out iframe, .try-out style, .try-out [onerror]").count() == 0
+
+
+def test_no_file_of_an_agent_is_a_page_of_ours(server: Running, run: str, wary: Page) -> None:
+    wary.goto(f"{server.console}/runs/{run}")
+    files = [str(link.get_attribute("href")) for link in wary.locator(".piece a[download]").all()]
+    assert len(files) == 4
+    for path in files:
+        for query in ("", "?look=1"):
+            reply = httpx2.get(f"{server.url}{path}{query}")
+            assert reply.headers["content-disposition"].startswith("attachment")
+            assert "sandbox" in reply.headers["content-security-policy"]

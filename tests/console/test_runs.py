@@ -1,0 +1,176 @@
+"""The list of runs, a run's page, and what can be done with it."""
+
+import re
+
+import httpx2
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import Running, Visitor, send, start
+
+
+def test_runs_are_filtered_and_found_by_their_id(server: Running, made: dict[str, str], page: Page) -> None:
+    page.goto(f"{server.console}/runs")
+    page.get_by_label("Agent").select_option("writer")
+    page.get_by_label("State").select_option("waiting")
+    page.get_by_role("button", name="Filter").click()
+    rows = page.locator(".run-row")
+    expect(rows.first).to_contain_text("waits for you")
+    assert set(rows.locator("bdi.strong").all_inner_texts()) == {"Writer"}
+    page.get_by_role("link", name="Clear").click()
+    page.get_by_label("Id").fill(made["echo"][:30])
+    page.get_by_role("button", name="Filter").click()
+    expect(page.locator(f'.run-row a[href$="{made["echo"]}"]')).to_be_visible()
+    page.get_by_label("Id").fill(made["echo"])
+    page.get_by_role("button", name="Filter").click()
+    assert page.url == f"{server.console}/runs/{made['echo']}"
+    for wrong in ("state=nonsense", "after=nonsense", "id=%20!"):
+        assert page.goto(f"{server.console}/runs?{wrong}").status == 400  # type: ignore[union-attr]
+    page.goto(f"{server.console}/runs?agent=evil&state=rejected")
+    expect(page.get_by_role("heading", name="No run fits")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_pages_follow_each_other_and_miss_no_run(server: Running, page: Page) -> None:
+    sent = {send(server, "echo", f"number {number}") for number in range(35)}
+    page.goto(f"{server.console}/runs?agent=echo")
+    seen = [href.rpartition("/")[2] for href in _links(page)]
+    assert len(seen) == 30
+    send(server, "echo", "meanwhile")
+    while (more := page.get_by_role("link", name="Next page")).count():
+        more.click()
+        page.wait_for_load_state()
+        seen += [href.rpartition("/")[2] for href in _links(page)]
+    assert len(set(seen)) == len(seen)
+    assert sent <= set(seen)
+
+
+def test_text_grows_while_it_comes_and_stays_when_it_is_done(server: Running, page: Page) -> None:
+    page.goto(f"{server.console}/agents/slow")
+    page.get_by_label("Message to Slow").fill("12")
+    page.get_by_role("button", name="Send").click()
+    words = page.locator(".try-out .entry[data-kind=agent] .words")
+    expect(words).to_contain_text("w2")
+    expect(words).to_have_class(re.compile("growing"))
+    assert "w12" not in words.inner_text()
+    expect(words).to_contain_text("w12")
+    expect(page.locator(".try-out .panel")).to_contain_text("completed")
+    assert words.inner_text().split() == [f"w{number}" for number in range(1, 13)]
+    expect(page.locator(".try-out .piece")).to_contain_text('"counted": 12')
+
+
+@pytest.mark.slow
+def test_a_timeline_survives_a_restart_of_the_server_without_losing_an_event(
+    tmp_path_factory: pytest.TempPathFactory, page: Page
+) -> None:
+    data = tmp_path_factory.mktemp("restarted") / "data"
+    server = start(data)
+    with Visitor(server) as visitor:
+        run = visitor.post("/agents/slow/try", {"text": "30"}).headers["location"].rpartition("/")[2]
+    page.goto(f"{server.console}/runs/{run}")
+    words = page.locator(".entry[data-kind=agent] .words")
+    expect(words.first).to_contain_text("w5")
+    port = int(server.url.rpartition(":")[2])
+    server.stop(9)
+    expect(page.locator("#connection")).to_contain_text("Connecting")
+    server = start(data, port)
+    try:
+        expect(page.locator(".panel")).to_contain_text("completed", timeout=30_000)
+        shown = page.locator(".entries").inner_text()
+        page.reload()
+        # What grew on the page and what is read at once from the log are the same, word for word.
+        assert _words(page.locator(".entries").inner_text()) == _words(shown)
+        assert "taken up again" in shown
+        expect(page.locator("#connection")).to_contain_text("Connected")
+    finally:
+        server.stop()
+
+
+def test_files_can_be_seen_and_saved(server: Running, made: dict[str, str], page: Page) -> None:
+    page.goto(f"{server.console}/runs/{made['painter']}")
+    picture = page.locator(".piece img")
+    picture.scroll_into_view_if_needed()
+    page.wait_for_function("document.querySelector('.piece img').naturalWidth === 48")
+    expect(page.locator(".piece[data-kind=markdown] li")).to_have_count(2)
+    expect(page.locator(".piece[data-kind=code]")).to_contain_text("return 42")
+    expect(page.locator(".words table td").first).to_have_text("1")
+    with page.expect_download() as saved:
+        page.locator(".piece", has_text="bytes.bin").get_by_role("link", name="Download").click()
+    assert saved.value.suggested_filename == "bytes.bin"
+    assert saved.value.path().read_bytes() == bytes(range(256))
+
+
+def test_a_call_of_a_tool_has_its_receipt(server: Running, made: dict[str, str], page: Page) -> None:
+    page.goto(f"{server.console}/runs/{made['accounts']}")
+    tool = page.locator("details.tool")
+    expect(tool).to_contain_text("succeeded")
+    tool.locator("summary").click()
+    expect(tool).to_contain_text("financial_transactions")
+    expect(tool.locator(".receipt code")).to_have_text(re.compile(r"^[0-9a-f]{64}$"))
+
+
+def test_a_run_is_canceled(server: Running, page: Page) -> None:
+    with Visitor(server) as visitor:
+        run = visitor.post("/agents/sleeper/try", {"text": "go"}).headers["location"].rpartition("/")[2]
+    page.goto(f"{server.console}/runs/{run}")
+    expect(page.get_by_text("Counting sheep")).to_be_visible()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".panel")).to_contain_text("canceled")
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+
+
+def test_a_question_is_answered_on_the_page_of_its_run(server: Running, page: Page) -> None:
+    run = send(server, "writer", "Faro")
+    page.goto(f"{server.console}/runs/{run}")
+    page.get_by_label("Your answer").fill("Bob")
+    page.get_by_role("button", name="Answer").click()
+    expect(page.get_by_text("The postcard to Bob is ready.")).to_be_visible()
+    expect(page.locator(".piece[data-kind=markdown]")).to_contain_text("Dear Bob")
+    expect(page.get_by_label("Your answer")).to_have_count(0)
+
+
+def test_a_fork_goes_another_way(server: Running, page: Page) -> None:
+    run = send(server, "writer", "Beja")
+    page.goto(f"{server.console}/runs/{run}")
+    page.locator("#fork").get_by_label("Message").fill("Carl")
+    page.locator("#fork").get_by_role("button", name="Fork").click()
+    expect(page.get_by_text("The postcard to Carl is ready.")).to_be_visible()
+    assert run not in page.url
+    expect(page.locator(".facts")).to_contain_text("Fork of")
+    page.goto(f"{server.console}/runs/{run}")
+    expect(page.locator(".panel")).to_contain_text("waits for you")
+    page.locator("#fork").get_by_label("After event").fill("9999")
+    page.locator("#fork").get_by_role("button", name="Fork").click()
+    expect(page.get_by_text("there is no event 9999")).to_be_visible()
+
+
+def test_the_log_can_be_read_raw_and_followed_in_a_terminal(
+    server: Running, made: dict[str, str], page: Page
+) -> None:  # fmt: skip
+    page.goto(f"{server.console}/runs/{made['writer']}")
+    command = f"parley tail {made['writer']} --from 0 --url {server.url}"
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy the command").click()
+    expect(page.locator(".copied")).to_have_count(1)
+    assert page.evaluate("navigator.clipboard.readText()") == command
+    page.get_by_role("link", name="Raw events").click()
+    expect(page.locator(".raw li").first).to_contain_text("submitted")
+    page.locator(".raw summary").first.click()
+    expect(page.locator(".raw li").first).to_contain_text('"agent": "writer"')
+
+
+def test_the_id_of_a_trace_is_shown(server: Running, page: Page) -> None:
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    asked = {"message": {"messageId": "traced", "role": "ROLE_USER", "parts": [{"text": "hi"}]}}
+    headers = {"A2A-Version": "1.0", "traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+    task = httpx2.post(f"{server.url}/agents/echo/message:send", json=asked, headers=headers).json()["task"]["id"]
+    page.goto(f"{server.console}/runs/{task}")
+    expect(page.locator(".facts")).to_contain_text(trace)
+
+
+def _links(page: Page) -> list[str]:
+    return [str(row.get_attribute("href")) for row in page.locator(".run-row a").all()]
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\bw\d+\b", text)
