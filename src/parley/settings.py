@@ -85,6 +85,9 @@ class Settings(BaseSettings):
     reload: bool = Field(True, description="Read definitions again when their files change.")
     max_body_bytes: int = Field(10 * 1024 * 1024, gt=0, description="Largest request.")
     max_payload_bytes: int = Field(1024 * 1024, gt=0, description="Largest event in a log.")
+    drain_s: float = Field(
+        0.0, ge=0, description="How long a server that is told to stop goes on answering that it is not ready."
+    )
     cancel_grace_s: float = Field(5.0, ge=0, description="How long an agent may take to stop when canceled.")
     platform_name: str = Field(
         "Parley", description="How local agents behind a runtime are told this server is called."
