@@ -21,7 +21,7 @@ from parley.assembly.tools import open_toolcalls
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.drivers.remote.nodes import absent_node
-from parley.engine.admission import Allowance
+from parley.engine.admission import STOPPING_WAIT_S, Allowance
 from parley.engine.conducting import Conductor
 from parley.engine.deliveries import Deliveries
 from parley.engine.exchange import Exchange
@@ -29,7 +29,7 @@ from parley.engine.frames import Frames
 from parley.engine.hooks import Hooks
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
-from parley.errors import ConfigurationError, ParleyError
+from parley.errors import ConfigurationError, ParleyError, Stopping
 from parley.faces.a2a.address import Addresses
 from parley.faces.a2a.card import Access, Cards
 from parley.faces.a2a.discovery import Discovery
@@ -381,6 +381,9 @@ class _Ready:
         self._exchange = exchange
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._exchange.admission.stopping:
+            wait = [(b"retry-after", b"%d" % STOPPING_WAIT_S)]
+            return await answer(send, 503, {"status": "stopping", "code": Stopping.code}, wait)
         try:
             await self._exchange.store.run_ids("", 1)
         except ParleyError as error:

@@ -220,7 +220,7 @@ class Client:
         tries = 0
         while True:
             cursor = {"Last-Event-ID": str(after)} if after is not None else {}
-            with suppress(httpx2.TransportError):
+            with suppress(httpx2.TransportError, Unreachable):
                 async with aclosing(self.events(method, params, {**headers, **cursor})) as replies:
                     async for id_, reply in replies:
                         if "error" in reply:

@@ -585,3 +585,9 @@ class CallQueued(ParleyError):
     """The node has no room at the moment: the call waits, and is carried out later; `details` say where it stands."""
 
     code = "call_queued"
+
+
+class SelfDelegation(Invalid):
+    """A node hands something to itself."""
+
+    code = "self_delegation"

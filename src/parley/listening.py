@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
 import uvicorn
@@ -18,15 +18,21 @@ _EVERYWHERE = ("0.0.0.0", "::")
 
 
 class Listening(uvicorn.Server):
-    """Tells when it is up, and stops without raising the signal again: work has to be handed over first."""
+    """Tells when it is up, and stops without raising the signal again: work has to be handed over first, which
+    `drained` sees to while it still answers. A second signal does not wait for that."""
 
-    def __init__(self, app: ASGIApp, announce: Callable[[], None], *, signals: bool = True) -> None:
+    def __init__(
+        self, app: ASGIApp, announce: Callable[[], None], drained: Callable[[], Awaitable[None]] | None = None, *,
+        signals: bool = True,
+    ) -> None:  # fmt: skip
         config = uvicorn.Config(
             app, loop="none", http=Connection, ws="none", lifespan="off", log_level="warning", access_log=False,
             timeout_graceful_shutdown=STOP_WAIT_S, server_header=False, proxy_headers=False,
         )  # fmt: skip
         super().__init__(config)
         self._tell = announce
+        self._drained = drained
+        self._draining: asyncio.Task[None] | None = None
         self._signals = (signal.SIGTERM, signal.SIGINT) if signals else ()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -37,8 +43,20 @@ class Listening(uvicorn.Server):
     def capture_signals(self) -> Generator[None, None, None]:
         loop = asyncio.get_running_loop()
         for one in self._signals:
-            loop.add_signal_handler(one, self.handle_exit, one, None)
+            loop.add_signal_handler(one, self._told, one)
         yield
+
+    def _told(self, one: signal.Signals) -> None:
+        if self._drained is None or self._draining is not None:
+            return self.handle_exit(one, None)
+        self._draining = asyncio.get_running_loop().create_task(self._drain(self._drained, one))
+        return None
+
+    async def _drain(self, drained: Callable[[], Awaitable[None]], one: signal.Signals) -> None:
+        try:
+            await drained()
+        finally:
+            self.handle_exit(one, None)
 
 
 def bind(host: str, port: int) -> socket.socket:

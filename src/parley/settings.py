@@ -85,6 +85,9 @@ class Settings(BaseSettings):
     reload: bool = Field(True, description="Read definitions again when their files change.")
     max_body_bytes: int = Field(10 * 1024 * 1024, gt=0, description="Largest request.")
     max_payload_bytes: int = Field(1024 * 1024, gt=0, description="Largest event in a log.")
+    drain_s: float = Field(
+        0.0, ge=0, description="How long a server that is told to stop goes on answering that it is not ready."
+    )
     cancel_grace_s: float = Field(5.0, ge=0, description="How long an agent may take to stop when canceled.")
     platform_name: str = Field(
         "Parley", description="How local agents behind a runtime are told this server is called."
@@ -108,6 +111,8 @@ class Settings(BaseSettings):
     proxy_max_response_bytes: int = Field(
         10 * 1024 * 1024, gt=0, description="Largest answer of a node, and largest event of its streams."
     )
+    delegation_timeout_s: float = Field(1800.0, gt=0, description="How long what a node delegates may take.")
+    delegation_retry_s: float = Field(8.0, ge=0, description="When a delegation that found nobody is tried once more.")
     redis_url: SecretStr | None = Field(None, description="A Redis that knows where nodes are, beside the database.")
     console_session_hours: float = Field(
         12.0, gt=0, le=24 * 365, description="How long a browser stays signed in to the console."

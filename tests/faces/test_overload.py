@@ -141,3 +141,16 @@ async def test_unfinished_tasks_are_counted_over_the_wire(tmp_path: Path) -> Non
         assert (refused.status_code, info_of(refused.json()["error"])) == (429, "TOO_MANY_UNFINISHED")
         assert (await wire.ask(http, "send", waiting, id_="m-3")).status_code == 200
         assert (await wire.ask(http, "send", id_="m-4")).status_code == 200
+
+
+async def test_a_stream_over_grpc_is_told_that_the_server_goes(tmp_path: Path) -> None:
+    from tests.faces.conftest import sleeper
+
+    async with serving(tmp_path / "data", [free, sleeper, echo], grpc_port=0) as server:
+        stubs = Stubs(server, await address_of(server))
+        stream = stubs.new.SendStreamingMessage(ask("zzz", "sleeper"))
+        server.exchange.streams.stop()
+        with pytest.raises(grpc.aio.AioRpcError) as gone:
+            _ = [frame async for frame in stream]
+        await stubs.channel.close()
+    assert reason(gone.value) == ("UNAVAILABLE", "STOPPING")

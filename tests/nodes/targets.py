@@ -1,13 +1,18 @@
 """Agents behind nodes: what a target does when it is called through the proxy, and a way to call it in plain JSON."""
 
 import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
+import uvicorn
 
 from parley import ArtifactChunk, Done, NeedInput, Status, Text, Turn, agent
 from parley.engine.ports import Driver
 from parley.testing.servers import Server
+from parley.testing.waiting import until
 from tests.nodes.fleet import Fleet, Json, Node
 
 STEPS = 8
@@ -102,3 +107,35 @@ async def say(by: Fleet | Node, target: Node, text: str, **more: Any) -> Json:
     reply = await call(by, target, asked("message/send", message=message(text, **more)))
     assert reply.status_code == 200, reply.text
     return reply.json()["result"]
+
+
+@asynccontextmanager
+async def hosting(app: Any) -> AsyncIterator[str]:
+    """Any program as a server of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(app, log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await task
+
+
+async def delegate(source: Node, target: Node, task: str, **more: Any) -> httpx2.Response:
+    return await source.post(f"/workspaces/{source.id}/delegate", {"target_id": target.id, "task": task, **more})
+
+
+async def shown(source: Node, id_: str) -> Json:
+    reply = await source.get(f"/workspaces/{source.id}/delegations/{id_}")
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+async def ended(source: Node, id_: str, timeout_s: float = 10) -> Json:
+    async def is_over() -> bool:
+        return (await shown(source, id_))["status"] in ("completed", "failed")
+
+    await until(is_over, timeout_s)
+    return await shown(source, id_)

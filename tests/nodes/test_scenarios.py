@@ -5,6 +5,7 @@ from tests.nodes.fleet import Fleet, following
 
 
 async def test_two_nodes_register_find_each_other_and_go(site: Site, fleet: Fleet) -> None:
+    assert (await fleet.ask("GET", "/healthz")).json() == {"status": "ok"}
     assert (await fleet.ask("GET", "/workspaces")).json() == []
     one, two = await fleet.create("Echo", role="Repeats"), await fleet.create("Summary", tier=2)
     listed = (await fleet.ask("GET", "/workspaces")).json()
@@ -27,6 +28,8 @@ async def test_two_nodes_register_find_each_other_and_go(site: Site, fleet: Flee
     found = (await one.discover(two)).json()
     assert (found["id"], found["url"], found["name"]) == (two.id, "http://127.0.0.1:9002", "Summary")
     assert found["token"].count(".") == 2
+    outside = (await fleet.ask("GET", f"/registry/discover/{two.id}")).json()
+    assert (outside["id"], outside["url"], "token" in outside) == (two.id, "http://127.0.0.1:9002", False)
     (peer,) = (await one.get(f"/registry/{one.id}/peers")).json()
     assert (peer["id"], peer["name"], peer["status"]) == (two.id, "Summary", "online")
     assert peer["agent_card"]["exact"] == 42

@@ -1,6 +1,6 @@
 """Nodes that find each other: their store, their clock, their streams and their routes."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -8,10 +8,12 @@ from msgspec import Struct
 from starlette.routing import Route
 
 from parley.clock import now_ms
+from parley.core.events import Event
 from parley.core.nodes import Beat, Node, node_of, slug_of
-from parley.core.runs import State
+from parley.core.runs import Run, State
 from parley.drivers.remote.nodes import NodeAgents, NodeLimits
 from parley.engine.changes import Changes
+from parley.engine.delegations import Delegations
 from parley.engine.exchange import Exchange
 from parley.engine.liveness import FLUSH_S, SWEEP_S, Liveness
 from parley.engine.membership import TIDY_S, Loop
@@ -23,6 +25,7 @@ from parley.engine.push import Push
 from parley.engine.rooms import Rooms
 from parley.errors import ParleyError
 from parley.faces.a2a.card import Cards
+from parley.faces.proxy.delegations import DelegationCalls
 from parley.faces.proxy.face import Proxy, ProxyRpc
 from parley.faces.proxy.operations import ProxyOperations
 from parley.faces.registry.callers import Callers
@@ -41,6 +44,7 @@ from parley.telemetry import tell
 
 CONNECTIONS = 4
 LOOK_S = 1.0
+DELEGATIONS_S = 5.0
 _DAY_MS = 24 * 3600 * 1000
 
 
@@ -121,41 +125,69 @@ async def open_nodes(
     async with serving_nodes(exchange, settings) as nodes:
         callers, rooms = Callers(nodes, settings.auth), Rooms(nodes, exchange.store)
         proxying = Proxying(exchange, nodes, rooms, partial(check_places, guard))
-        limits = NodeLimits(settings.proxy_timeout_s, settings.proxy_max_response_bytes)
+        limits = NodeLimits(
+            settings.proxy_timeout_s, settings.proxy_max_response_bytes, settings.delegation_retry_s
+        )  # fmt: skip
         operations = ProxyOperations(
             exchange, beside.push, beside.cards, nodes, proxying, settings.proxy_timeout_s
         )  # fmt: skip
         most = settings.proxy_max_request_bytes
-        async with employing(exchange, nodes, NodeAgents(nodes, rooms, pairs, guard, limits)):
+        delegations = Delegations(exchange, nodes, rooms, ceiling_s=settings.delegation_timeout_s)
+        agents = NodeAgents(nodes, rooms, pairs, guard, limits)
+        async with employing(exchange, nodes, agents), telling(exchange, delegations):
             routes = [
                 *RegistryCalls(nodes, callers, pairs, guard).routes(),
                 *StreamCalls(nodes, callers).routes(),
                 *WorkspaceCalls(nodes, callers, guard).routes(),
-                *Proxy(nodes, callers, proxying, ProxyRpc(operations, most * 2), most).routes(),
+                *Proxy(nodes, callers, proxying, ProxyRpc(operations, most * 2), beside.cards, most).routes(),
+                *DelegationCalls(delegations, callers).routes(),
             ]
             yield Serving(nodes, routes)
+
+
+@asynccontextmanager
+async def telling(exchange: Exchange, delegations: Delegations) -> AsyncGenerator[None, None]:
+    """While it is open, what becomes of delegations is told, and the leader ends those that take too long."""
+    before = exchange.on_change
+
+    def changed(run: Run, events: Sequence[Event]) -> None:
+        delegations.changed(run, events)
+        if before is not None:
+            before(run, events)
+
+    async def tick() -> None:
+        if exchange.membership.leads:
+            await delegations.tick()
+
+    exchange.on_change = changed
+    ending = Loop("nodes.delegations", DELEGATIONS_S, tick)
+    ending.start()
+    try:
+        yield
+    finally:
+        await ending.stop()
+        exchange.on_change = before
+        await delegations.close()
 
 
 @asynccontextmanager
 async def employing(exchange: Exchange, nodes: Nodes, agents: NodeAgents) -> AsyncGenerator[None, None]:
     """While it is open, nodes can be asked through us, and what waits for one begins when it has room: at its next
     heartbeat, or within moments where that, or the room, was seen by another replica."""
-    waiting: set[str] = set()
 
     async def look() -> None:
         runs = await exchange.store.runs_in(State.SUBMITTED)
-        waiting.clear()
-        waiting.update(run.agent for run in runs if node_of(run.agent) is not None)
-        for slug in waiting:
+        for slug in {run.agent for run in runs if node_of(run.agent) is not None}:
             exchange.execution.dispatch(slug)
 
     def beaten(node: Node, _: Beat) -> None:
-        if (slug := slug_of(node.id)) in waiting:
+        if (slug := slug_of(node.id)) in agents.rooms.crowded:
             exchange.execution.dispatch(slug)
 
     exchange.serve_unlisted(agents.driver)
     nodes.on_beat = beaten
     looking = Loop("nodes.waiting", LOOK_S, look)
+    await look()
     looking.start()
     try:
         yield

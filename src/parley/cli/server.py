@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from parley.app import open_exchange, open_faces, tune_interpreter
 from parley.definitions.watching import Definitions, following
+from parley.engine.stopping import drain
 from parley.errors import ConfigurationError
 from parley.listening import Listening, bind, url_of
 from parley.settings import Settings
@@ -53,7 +55,8 @@ async def _serve(settings: Settings, definitions: Definitions) -> None:
         listener = stack.enter_context(bind(settings.host, settings.port))
         base_url = (settings.public_url or url_of(listener)).rstrip("/")
         app = await stack.enter_async_context(open_faces(exchange, settings, base_url, _grpc_port(settings)))
-        server = Listening(app, lambda: _announce(base_url, list(exchange.agents)))
+        stop = partial(drain, exchange, settings.drain_s)
+        server = Listening(app, lambda: _announce(base_url, list(exchange.agents)), stop)
         await server.serve(sockets=[listener])
 
 

@@ -27,7 +27,7 @@ from parley.errors import (
 
 WAKING_S = 15
 RESTARTING_S = 30
-_DENIED = "access denied: workspaces cannot communicate per hierarchy rules"
+DENIED = "access denied: workspaces cannot communicate per hierarchy rules"
 _UNREACHED = "failed to reach workspace agent"
 _SILENT = "workspace agent did not answer"
 _NOT_ROUTABLE = "workspace URL is not publicly routable"
@@ -46,7 +46,7 @@ class Proxying:
         """The node that is called, if it exists and a caller that is a node may talk to it."""
         node = await self._nodes.get(id_)
         if caller is not None and not await self._nodes.hierarchy.allows(caller, node):
-            raise AccessDenied(_DENIED)
+            raise AccessDenied(DENIED)
         return node
 
     async def check(self, node: Node) -> None:

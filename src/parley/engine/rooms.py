@@ -28,6 +28,11 @@ class Load(Struct, frozen=True):
     waiting: int
 
     @property
+    def begins(self) -> bool:
+        """Whether the first of those that wait would begin at once."""
+        return self.room > self.working
+
+    @property
     def free(self) -> bool:
         """Whether one more would begin at once."""
         return self.room > self.working + self.waiting
@@ -39,6 +44,8 @@ class Rooms:
         self._store = store
         self._clock = clock
         self._left: dict[str, list[_Left]] = {}
+        self.crowded: set[str] = set()
+        """The slugs of those for which something waited when somebody last looked."""
 
     @contextmanager
     def turn(self, node: str) -> Generator[None, None, None]:
@@ -53,6 +60,7 @@ class Rooms:
         slug = slug_of(id_)
         working = await self._store.runs_in(State.WORKING, agent=slug, limit=LOOKED_AT)
         waiting = await self._store.runs_in(State.SUBMITTED, agent=slug, limit=LOOKED_AT)
+        (self.crowded.add if waiting else self.crowded.discard)(slug)
         found = await self._nodes.store.get([id_])
         room = self._room(found[0], working, waiting) if found and found[0].status in REACHABLE else 0
         return Load(room, len(working), len(waiting))
@@ -68,7 +76,7 @@ class Rooms:
 
     def _gone(self, node: str, beat: Beat) -> int:
         """How many of our turns the node counted that are over."""
-        left = [one for one in self._left.pop(node, ()) if one.ended_at >= beat.at]
+        left = [one for one in self._left.pop(node, ()) if one.began_at <= beat.at <= one.ended_at]
         if left:
             self._left[node] = left
-        return sum(one.began_at <= beat.at for one in left)
+        return len(left)

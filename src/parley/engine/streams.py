@@ -7,7 +7,7 @@ from types import TracebackType
 
 from parley.core.events import Event
 from parley.engine.ports import Readable
-from parley.errors import CursorBeyondEnd, Invalid, InvalidCursor, ParleyError, RunNotFound, StaleCursor
+from parley.errors import CursorBeyondEnd, Invalid, InvalidCursor, ParleyError, RunNotFound, StaleCursor, Stopping
 from parley.ids import RunId
 from parley.telemetry import tell
 
@@ -37,12 +37,12 @@ class Follower:
         if self._buffered < MAX_BUFFERED:
             self._batches.append(events)
             self._buffered += len(events)
-        self._wake()
+        self.wake()
 
     def reach(self, head: int) -> None:
         """The log is known to be at least this long."""
         self._head = max(self._head, head)
-        self._wake()
+        self.wake()
 
     async def next(self, timeout: float | None = None) -> list[Event]:
         """The next events, as soon as there are any; an empty list when `timeout` seconds brought none."""
@@ -52,6 +52,8 @@ class Follower:
             if self.cursor < self._head:
                 events = await self._read()
                 break
+            if self._streams.stopping:
+                raise Stopping("This server is about to stop; go on elsewhere.", retry_after=1, task=self.run_id)
             if not await self._waiting(timeout):
                 return []
         self.cursor = events[-1].seq
@@ -111,7 +113,8 @@ class Follower:
         self._waiter = loop.create_future()
         return self._waiter
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Look again whether there is something to do."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(True)
 
@@ -148,6 +151,14 @@ class Streams:
     def __init__(self, store: Readable) -> None:
         self.store = store
         self._watches: dict[RunId, _Watch] = {}
+        self.stopping = False
+
+    def stop(self) -> None:
+        """Whoever has been told all there is so far is told to go on elsewhere."""
+        self.stopping = True
+        for watch in self._watches.values():
+            for follower in watch.followers:
+                follower.wake()
 
     @property
     def followed(self) -> list[RunId]:

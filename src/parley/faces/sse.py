@@ -6,7 +6,9 @@ from typing import TypeVar
 
 from starlette.types import Receive, Send
 
+from parley.errors import Stopping
 from parley.faces.http import Headers
+from parley.telemetry import tell
 
 KEEP_ALIVE_S = 3.0
 """The official client gives up after five seconds of silence."""
@@ -27,6 +29,9 @@ _HEADERS: Headers = [
 _COMMENT = b": keep-alive\n"
 """One line: an empty one behind it would be an event without data to parsers that remember the last id, and the
 clients of A2A 0.3 have such a parser."""
+
+_GOODBYE = b": stopping\nretry: 500\n"
+"""When to come back, in milliseconds; without an empty line, for the same reason."""
 
 
 def frame(id_: int, data: bytes) -> bytes:
@@ -57,6 +62,10 @@ async def write(
     except asyncio.CancelledError:
         if not watch.left:
             raise
+    except Stopping as error:
+        # Not an end of what was followed: the client asks again with the last id, and is answered by another server.
+        tell("stream.broken", code=error.code)
+        await send({"type": "http.response.body", "body": _GOODBYE})
     finally:
         watch.stop()
 

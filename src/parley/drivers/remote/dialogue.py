@@ -35,14 +35,16 @@ class Dialogue:
 
     def __init__(
         self, turn: Turn, connect: Callable[[], Awaitable[Peer]], options: RemoteOptions, hops: int,
-        start_s: float = START_S,
+        start_s: float = START_S, *, alone: bool = False,
     ) -> None:  # fmt: skip
+        """`alone`: it has nothing to do with what was said before in its conversation."""
         notes = turn.notes
         self._turn = turn
         self._connect = connect
         self._options = options
         self._hops = hops
         self._start_s = start_s
+        self._alone = alone
         self._task = notes.get("task") or None
         self._context = notes.get("context") or None
         self._sent = int(notes.get("sent", "0"))
@@ -76,7 +78,7 @@ class Dialogue:
     async def _input(self, place: int, message: Message) -> AsyncGenerator[Output, None]:
         """From one input to the end of what the remote makes of it."""
         self._message = replace(message, parts=await self._turn.loaded(message.parts))
-        if self._context is None:
+        if self._context is None and not self._alone:
             self._context = (await self._turn.earlier_notes()).get("context") or None
         patience = Patience(self._start_s if self._task is None else self._options.patience_s)
         while True:

@@ -1,18 +1,21 @@
 """Nodes as agents of ours: what is sent to a node through us is a run in our log, and the node does the work."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from parley.clock import now_ms
 from parley.core.access import Principal
 from parley.core.agents import Agent, Limits
 from parley.core.conversations import hops_of
-from parley.core.events import Rejected
+from parley.core.delegations import MODE, RESTING
+from parley.core.events import Failed, Rejected
 from parley.core.nodes import Node, node_of, slug_of
 from parley.core.runs import Run
-from parley.core.turns import Output
+from parley.core.turns import Note, Output
 from parley.drivers.remote.driver import CARD_LIFE_S, MAX_HOPS, withdraw
 from parley.drivers.remote.introduced import Introduced
 from parley.drivers.remote.options import BINDINGS, RemoteOptions
@@ -28,6 +31,7 @@ from parley.security.recent import Recent
 if TYPE_CHECKING:
     from parley.drivers.remote.sdk import Card, Peer
 
+_AGAIN = "again_at"
 START_S = 1.0
 """How long a node that cannot be reached is tried."""
 
@@ -37,6 +41,8 @@ class NodeLimits(Struct, frozen=True):
     """How long a node may be silent."""
     max_bytes: int = 10 * 1024 * 1024
     """The largest reply, and the largest event of a stream."""
+    retry_s: float = 8.0
+    """When a delegation that found nobody is tried once more."""
 
 
 def node_agent(slug: str) -> Agent:
@@ -129,18 +135,42 @@ class NodeDriver:
         return (await self._agents.rooms.load(self._node)).room
 
     async def run(self, turn: Turn) -> AsyncGenerator[Output, None]:
-        from parley.drivers.remote.dialogue import Dialogue
-
         hops = hops_of(turn.message)
         if hops >= MAX_HOPS:
             yield Rejected("too_many_hops", f"The message came through {hops} agents already: they may form a circle.")
             return
-        connect = partial(self._agents.peer, self._node, turn.principal)
-        options = self._agents.options("http://unused")
         with self._agents.rooms.turn(self._node):
-            async for output in Dialogue(turn, connect, options, hops + 1, START_S).outputs():
+            async for output in self._asked(turn):
                 yield output
+
+    async def _asked(self, turn: Turn) -> AsyncGenerator[Output, None]:
+        """A delegation that found nobody is tried once more after a while, which a restart does not shorten; any other
+        call is over at once, because somebody waits for it."""
+        again_at = turn.notes.get(_AGAIN)
+        if again_at is None:
+            async for output in self._dialogue(turn):
+                if isinstance(output, Failed) and output.code in RESTING and _is_delegated(turn):
+                    again_at = str(now_ms() + int(self._agents.limits.retry_s * 1000))
+                    yield Note({_AGAIN: again_at})
+                else:
+                    yield output
+            if again_at is None:
+                return
+        await asyncio.sleep(max(0, int(again_at) - now_ms()) / 1000)
+        async for output in self._dialogue(turn):
+            yield output
+
+    def _dialogue(self, turn: Turn) -> AsyncGenerator[Output, None]:
+        from parley.drivers.remote.dialogue import Dialogue
+
+        connect = partial(self._agents.peer, self._node, turn.principal)
+        options, hops = self._agents.options("http://unused"), hops_of(turn.message) + 1
+        return Dialogue(turn, connect, options, hops, START_S, alone=_is_delegated(turn)).outputs()
 
     async def forsake(self, run: Run) -> None:
         """Cancel what the node does for the run."""
         await withdraw(run, partial(self._agents.peer, self._node, Principal.parse(run.principal)))
+
+
+def _is_delegated(turn: Turn) -> bool:
+    return turn.assignment is not None and turn.assignment.mode == MODE

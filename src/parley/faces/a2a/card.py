@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -81,6 +81,10 @@ class Cards:
             raise NoExtendedCard("The extended card of this agent says nothing yet.")
         return (await self._card(agent, version, extended=True)).body
 
+    async def passed_on(self, told: Json, url: str, version: str) -> bytes:
+        """The card of an agent that is reached through us at `url`: what it says of itself, where we say it is."""
+        return msgspec.json.encode(await self._sign(passed_on(told, url, self._access, version)))
+
     async def _card(self, agent: Agent, version: str, *, extended: bool) -> Card:
         place = (agent.slug, version, extended)
         made = self._made.get(place)
@@ -123,6 +127,45 @@ def card(
         found["securitySchemes"] = {name: modern for name, (modern, _) in schemes.items()}
         found["securityRequirements"] = [{"schemes": {name: {"list": []}}} for name in schemes]
     return found if version == "1.0" else _with_old_fields(found, agent, url, schemes)
+
+
+_KEPT = ("name", "description", "version", "provider", "documentationUrl", "iconUrl")
+_MODES = ("defaultInputModes", "defaultOutputModes")
+
+
+def passed_on(told: Json, url: str, access: Access, version: str) -> Json:
+    """Signatures, addresses and credentials are ours, because whoever reads it speaks to us; so are streams and
+    webhooks. Of members that no version of A2A knows nothing is passed on."""
+    agent = Agent("", str(told.get("name") or "Workspace"), "")
+    spoken = told.get("capabilities")
+    more: object = cast(Json, spoken).get("extensions") if isinstance(spoken, dict) else None
+    ours = {one.uri for one in OURS}
+    theirs = [one for one in cast(list[Json], more) if one.get("uri") not in ours] if isinstance(more, list) else []
+    found: Json = {
+        "description": "An agent behind this server.",
+        "version": "1.0.0",
+        **{name: told[name] for name in _KEPT if told.get(name)},
+        "name": agent.name,
+        "supportedInterfaces": [
+            {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": generation} for generation in ("1.0", "0.3")
+        ],
+        "capabilities": {
+            "streaming": True,
+            "pushNotifications": True,
+            "extendedAgentCard": False,
+            "extensions": [*(_extension(one) for one in OURS[:2]), *theirs],
+        },
+        **{name: told.get(name) or ["text/plain", "application/json"] for name in _MODES},
+        "skills": told.get("skills") or [],
+    }
+    schemes = _schemes(access)
+    if schemes:
+        found["securitySchemes"] = {name: modern for name, (modern, _) in schemes.items()}
+        found["securityRequirements"] = [{"schemes": {name: {"list": []}}} for name in schemes]
+    if version == "1.0":
+        return found
+    old = _with_old_fields(found, agent, url, schemes)
+    return {**old, "additionalInterfaces": [{"url": url, "transport": "JSONRPC"}]}
 
 
 def _extra(agent: Agent, schemes: dict[str, tuple[Json, Json]]) -> Json:

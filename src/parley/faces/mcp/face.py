@@ -235,7 +235,8 @@ class Mcp:
                 await frames.aclose()
                 following.close()
                 self._calls.left(call)
-        if not following.answered and asked.modern and call.key is None:
+        gone = not following.answered and not self._exchange.streams.stopping
+        if gone and asked.modern and call.key is None:
             await self._calls.stop(call, following.view.run.id, "The client hung up.")
 
     async def _frames(self, asked: _Asked, call: Call, following: Following) -> AsyncGenerator[sse.Chunk, None]:

@@ -13,11 +13,14 @@ from parley.core.nodes import Activity, Node, check_id, slug_of
 from parley.engine.nodes import Nodes
 from parley.engine.proxying import Proxying
 from parley.errors import InvalidCaller, InvalidJson, ParleyError
+from parley.faces.a2a.card import Cards
+from parley.faces.a2a.discovery import CARD_PATHS
 from parley.faces.a2a.jsonrpc import METHODS, JsonRpc
-from parley.faces.http import Endpoint, Headers, answer, check_text, header, read_body
+from parley.faces.http import Endpoint, Headers, asked_version, check_text, header, read_body
 from parley.faces.proxy.faults import answer_of
+from parley.faces.proxy.serving import refused, route
 from parley.faces.registry.callers import NODE, Callers, by_principal
-from parley.faces.registry.serving import id_of, refuse
+from parley.faces.registry.serving import Reply, id_of
 from parley.telemetry import tell
 
 _OURS = ("webhook:", "system:", "test:", "channel:")
@@ -37,7 +40,10 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Proxy:
-    def __init__(self, nodes: Nodes, callers: Callers, proxying: Proxying, rpc: JsonRpc, max_body: int) -> None:
+    def __init__(
+        self, nodes: Nodes, callers: Callers, proxying: Proxying, rpc: JsonRpc, cards: Cards, max_body: int
+    ) -> None:  # fmt: skip
+        self._cards = cards
         self._nodes = nodes
         self._callers = callers
         self._proxying = proxying
@@ -45,7 +51,21 @@ class Proxy:
         self._max_body = max_body
 
     def routes(self) -> list[Route]:
-        return [Route("/workspaces/{id}/a2a", Endpoint(self.call), methods=["POST"])]
+        at = "/workspaces/{id}/a2a"
+        return [
+            Route(at, Endpoint(self.call), methods=["POST"]),
+            *(route("GET", at + path, self.card) for path in CARD_PATHS),
+        ]
+
+    async def card(self, scope: Scope, receive: Receive) -> Reply:
+        """As the node registered it, but to be spoken to here, and signed by us."""
+        target = id_of(scope)
+        asking = await self._callers.asking(scope, target)
+        node = await self._proxying.target(asking.node, target)
+        told = msgspec.json.decode((await self._nodes.known(node.id, card=True)).card or b"{}", type=dict[str, Any])
+        version = "1.0" if asked_version(scope) == "1.0" else "0.3"
+        url = f"{self._cards.base_url}/workspaces/{node.id}/a2a"
+        return Reply(200, await self._cards.passed_on({**_named(node), **told}, url, version))
 
     async def call(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -54,9 +74,7 @@ class Proxy:
             asked = completed(await read_body(receive, self._max_body))
             node = await self._proxying.target(caller, target)
         except ParleyError as error:
-            if (other := answer_of(error)) is not None:
-                return await answer(send, *other)
-            return await refuse(send, error)
+            return await refused(send, error)
         began, seen = time.monotonic(), _Seen(send)
         await self._rpc(_addressed(scope, node, principal, asked), _read(asked.body, receive), seen)
         duration_ms = int((time.monotonic() - began) * 1000)
@@ -84,6 +102,10 @@ class Proxy:
             await self._nodes.log(node.id, activity)
         except ParleyError as error:
             tell("activity.not_kept", node=node.id, code=error.code)
+
+
+def _named(node: Node) -> dict[str, Any]:
+    return {"name": node.name, **({"description": node.role} if node.role else {})}
 
 
 MAX_NOTED = 64 * 1024
