@@ -12,6 +12,7 @@ import uvicorn
 from parley import ArtifactChunk, Done, NeedInput, Status, Text, Turn, agent
 from parley.engine.ports import Driver
 from parley.testing.servers import Server
+from parley.testing.waiting import until
 from tests.nodes.fleet import Fleet, Json, Node
 
 STEPS = 8
@@ -120,3 +121,21 @@ async def hosting(app: Any) -> AsyncIterator[str]:
         finally:
             server.should_exit = True
             await task
+
+
+async def delegate(source: Node, target: Node, task: str, **more: Any) -> httpx2.Response:
+    return await source.post(f"/workspaces/{source.id}/delegate", {"target_id": target.id, "task": task, **more})
+
+
+async def shown(source: Node, id_: str) -> Json:
+    reply = await source.get(f"/workspaces/{source.id}/delegations/{id_}")
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+async def ended(source: Node, id_: str, timeout_s: float = 10) -> Json:
+    async def is_over() -> bool:
+        return (await shown(source, id_))["status"] in ("completed", "failed")
+
+    await until(is_over, timeout_s)
+    return await shown(source, id_)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import socket
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -13,26 +12,8 @@ from parley.ids import RunId
 from parley.testing.servers import Server, serving
 from parley.testing.waiting import until
 from tests.nodes.conftest import Site
-from tests.nodes.fleet import Fleet, Json, Node, following
-from tests.nodes.targets import Gate, asked, at, call, message
-
-
-async def delegate(source: Node, target: Node, task: str, **more: Any) -> httpx2.Response:
-    return await source.post(f"/workspaces/{source.id}/delegate", {"target_id": target.id, "task": task, **more})
-
-
-async def shown(source: Node, id_: str) -> Json:
-    reply = await source.get(f"/workspaces/{source.id}/delegations/{id_}")
-    assert reply.status_code == 200, reply.text
-    return reply.json()
-
-
-async def ended(source: Node, id_: str) -> Json:
-    async def is_over() -> bool:
-        return (await shown(source, id_))["status"] in ("completed", "failed")
-
-    await until(is_over)
-    return await shown(source, id_)
+from tests.nodes.fleet import Fleet, following
+from tests.nodes.targets import Gate, asked, at, call, delegate, ended, message, shown
 
 
 async def test_a_delegation_is_accepted_carried_out_and_told(fleet: Fleet, target: Server) -> None:

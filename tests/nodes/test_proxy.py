@@ -45,6 +45,22 @@ async def test_a_call_of_either_generation_is_a_run_in_the_log(fleet: Fleet, tar
     assert (await call(fleet, other, asked("tasks/get", id=task["id"]))).json()["error"]["code"] == -32001
 
 
+async def test_what_a_node_counted_of_ours_leaves_room_when_it_is_done(
+    small: Fleet, target: Server, gate: Gate
+) -> None:
+    node = await at(small, target, "holder")
+    first = await call(small, node, asked("message/send", message=message("1"), configuration={"blocking": False}))
+    await until(lambda: gate.begun == ["1"])
+    await node.beat(active_tasks=1)
+    assert (await call(small, node, asked("message/send", message=message("2")))).status_code == 202
+    gate.open.set()
+    await settled(small, node, first.json()["result"]["id"])
+    await until(lambda: gate.begun == ["1", "2"])
+    await until(lambda: target.exchange.execution.busy["holder"] == 0)
+    await node.beat(active_tasks=1)
+    assert (await call(small, node, asked("message/send", message=message("3")))).status_code == 202
+
+
 async def frames(fleet: Fleet, node: Node, body: Json, **headers: str) -> AsyncIterator[tuple[int, Json]]:
     url = f"{fleet.at}/workspaces/{node.id}/a2a"
     async with fleet.http.stream("POST", url, json=body, headers=headers) as reply:

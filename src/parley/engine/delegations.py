@@ -162,7 +162,7 @@ class Delegations:
         if delegation is None:
             return
         status = status_of(run)
-        again = status == "pending" and events[0].seq > 1
+        again = status == "pending" and not (events and events[0].seq == 1)
         if again or self._told.get(run.id) == status:
             return
         self._told[run.id] = status

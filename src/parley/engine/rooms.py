@@ -76,7 +76,7 @@ class Rooms:
 
     def _gone(self, node: str, beat: Beat) -> int:
         """How many of our turns the node counted that are over."""
-        left = [one for one in self._left.pop(node, ()) if one.ended_at >= beat.at]
+        left = [one for one in self._left.pop(node, ()) if one.began_at <= beat.at <= one.ended_at]
         if left:
             self._left[node] = left
-        return sum(one.began_at <= beat.at for one in left)
+        return len(left)
