@@ -151,7 +151,9 @@ async def test_definitions_are_checked_and_listed(tmp_path: Path) -> None:
     listed = json.loads((await parley("agents", "list", "--json", cwd=tmp_path)).out)
     assert listed[0] == {
         "slug": "bot", "name": "Bot", "driver": "function", "visibility": "internal",
-        "limits": {"max_concurrent": 2, "max_queued": None, "timeout_s": None},
+        "limits": {
+            "max_concurrent": 2, "max_queued": None, "timeout_s": None, "max_per_second": None, "max_burst": None,
+        },
         "file": "agents/bot.yaml", "line": 1,
     }  # fmt: skip
     assert [one["slug"] for one in listed] == ["bot", "asker"]

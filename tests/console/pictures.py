@@ -21,6 +21,11 @@ SHOWN = (
     "agent-1600-dark",
     "runs-1024-light",
     "pairing-1024-light",
+    "conversation-1600-light",
+    "orchestration-1024-dark",
+    "organisation-1600-light",
+    "topology-1024-light",
+    "operations-1600-dark",
 )
 """What the documentation shows."""
 

@@ -1,6 +1,5 @@
 """A platform and its nodes, each a process of its own, and somebody outside who calls them."""
 
-import asyncio
 import json
 from collections.abc import Collection
 from pathlib import Path
@@ -97,12 +96,11 @@ class Team:
         self.tester = await self.fleet.online("Tester")
         self.other = await self.fleet.online("Other")
         lead = await self.fleet.create("Lead")
-        await asyncio.gather(
-            self.join("lead", lead),
-            self.join("one", await self.fleet.create("One", lead)),
-            self.join("two", await self.fleet.create("Two", lead), PARLEY_NODE_INTROSPECT="true"),
-            self.join("stranger", await self.fleet.create("Stranger", self.other)),
-        )
+        # One after the other: each has its time, however busy the machine is.
+        await self.join("lead", lead)
+        await self.join("one", await self.fleet.create("One", lead))
+        await self.join("two", await self.fleet.create("Two", lead), PARLEY_NODE_INTROSPECT="true")
+        await self.join("stranger", await self.fleet.create("Stranger", self.other))
 
     async def start_platform(self, port: int = 0) -> None:
         env = {"PARLEY_NODE_PAIR_S": str(PAIR_S)}
@@ -122,7 +120,7 @@ class Team:
         async def online() -> bool:
             return (await self.fleet.show(self.members[name].seat))["status"] == "online"
 
-        await until(online)
+        await until(online, 30)
 
     def __getitem__(self, name: str) -> Member:
         return self.members[name]

@@ -135,7 +135,7 @@ async def test_a_refusal_is_the_servers_own(server: Server) -> None:
 
 
 class Breaking(httpx2.AsyncHTTPTransport):
-    """Breaks every stream after so many events, some before the first."""
+    """Breaks streams after so many chunks."""
 
     def __init__(self, *lengths: int) -> None:
         super().__init__()
@@ -152,18 +152,17 @@ class Breaking(httpx2.AsyncHTTPTransport):
 
 
 class Broken(httpx2.AsyncByteStream):
-    def __init__(self, stream: Any, events: int) -> None:
+    def __init__(self, stream: Any, chunks: int) -> None:
         self._stream = stream
-        self._events = events
+        self._chunks = chunks
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = self._events
+        left = self._chunks
         async for chunk in self._stream:
-            for event in chunk.split(b"\n\n")[:-1]:
-                if left == 0:
-                    raise httpx2.ReadError("broken")
-                left -= 1
-                yield event + b"\n\n"
+            if left == 0:
+                break
+            left -= 1
+            yield chunk
         raise httpx2.ReadError("broken")
 
     async def aclose(self) -> None:

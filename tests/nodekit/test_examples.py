@@ -1,6 +1,5 @@
 """The examples, as their page says to start them."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "node"
 async def test_the_desk_takes_a_question_to_the_writer_and_its_question_back(tmp_path: Path) -> None:
     platform = await ServerProcess.start(["parley.demo"], tmp_path / "platform")
     env = {"PARLEY_NODE_PLATFORM": platform.url, "PYTHONPATH": str(EXAMPLES)}
-    nodes = await asyncio.gather(*(
-        ServerProcess.launch([name], env={**env, "PARLEY_NODE_DATA_DIR": str(tmp_path / name)})
+    nodes = [
+        await ServerProcess.launch([name], env={**env, "PARLEY_NODE_DATA_DIR": str(tmp_path / name)})
         for name in ("desk", "writer")
-    ))  # fmt: skip
+    ]
     try:
         async with web() as http:
             desk = await there(http, platform.url)

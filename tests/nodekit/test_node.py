@@ -1,6 +1,8 @@
 """One node, and a platform, in this process."""
 
+import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,9 +14,10 @@ from parley.client import Client, RemoteError
 from parley.errors import ConfigurationError
 from parley.node import Node
 from parley.node.settings import Given, NodeSettings
-from parley.node.words import PeerRefused
+from parley.node.words import PeerRefused, PeerUnavailable
 from parley.security.keys import ApiKeys
 from parley.stores.records import SqliteRecords
+from parley.testing.processes import ServerProcess
 from parley.testing.servers import serving
 from parley.testing.waiting import until
 from tests.nodes.fleet import Fleet
@@ -139,3 +142,19 @@ def test_every_setting_of_a_node_is_on_its_page_and_can_be_given() -> None:
     page = (Path(__file__).parents[2] / "docs" / "nodekit.md").read_text()
     assert set(NodeSettings.model_fields) == set(Given.__annotations__)
     assert [name for name in NodeSettings.model_fields if f"`{name}`" not in page.partition("## Settings")[2]] == []
+
+
+@pytest.mark.slow
+async def test_a_node_waits_for_a_platform_that_is_away_when_it_starts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    node = Node(echo, platform=f"http://127.0.0.1:{port}", data_dir=tmp_path / "node")
+    async with node.running():
+        platform = await ServerProcess.start(["parley.demo"], tmp_path / "platform", port=port)
+        try:
+            async with asyncio.timeout(20):
+                await node.registered()
+        finally:
+            await platform.stop()
+        with pytest.raises(PeerUnavailable, match="does not answer"):
+            await node.ask(node.id, "hello")

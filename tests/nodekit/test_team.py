@@ -12,6 +12,7 @@ from parley.telemetry.trace import entered, trace_of
 from parley.testing.waiting import until
 from tests.edge.runtime import web
 from tests.nodekit.team import Team, address, said, text_of
+from tests.nodes.targets import say
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -31,6 +32,13 @@ async def test_a_node_asks_another_directly(team: Team) -> None:
     answer = await team.tell("lead", f"ask {team['one'].id} hello there")
     assert answer["status"] == "completed"
     assert text_of(answer) == "completed: hello there"
+
+
+async def test_a_node_is_reached_through_the_platform_too(team: Team) -> None:
+    for name, by in (("one", team.fleet), ("two", team.fleet), ("lead", team.tester)):
+        task = await say(by, team[name].seat, "hello there")
+        assert task["status"]["state"] == "completed"
+        assert task["artifacts"][0]["parts"][0]["text"] == "hello there"
 
 
 async def test_an_agent_is_told_whom_it_can_ask_and_when_that_changes(team: Team) -> None:

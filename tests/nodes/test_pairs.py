@@ -201,3 +201,18 @@ async def test_nobody_passes_while_the_issuer_cannot_be_asked() -> None:
         await verifier.check("a.b.c")
     assert (await Target(verifier).ask("a.b.c")).status_code == 503
     await verifier.close()
+
+
+async def test_an_issuer_may_be_asked_under_another_address_than_its_tokens_say(
+    team: tuple[Fleet, Node, Node, Node],
+) -> None:
+    fleet, one, two, _ = team
+    token = (await one.discover(two)).json()["token"]
+    verifier = PairVerifier(ISSUER, two.id, at=fleet.at)
+    with pytest.raises(Unauthenticated, match="this issuer"):
+        await verifier.check(token)
+    await verifier.close()
+    unknown = PairVerifier(fleet.at, two.id, token=lambda: None)
+    with pytest.raises(IssuerUnavailable, match="not registered"):
+        await unknown.check(token)
+    await unknown.close()

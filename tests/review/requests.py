@@ -14,7 +14,15 @@ Asked = tuple[str, str, Any, dict[str, str]]
 """The method, the path, the body and the headers."""
 
 MODERN_ONLY = ("server/discover", "subscriptions/listen")
-PLACES = {"slug": "echo", "agent": "far", "prefix": "nothing", "conversationId": "none", "seq": "1", "number": "0"}
+PLACES = {
+    "slug": "echo",
+    "agent": "far",
+    "prefix": "nothing",
+    "conversationId": "none",
+    "seq": "1",
+    "number": "0",
+    "delegation": "none",
+}
 """What stands in a path; an id that is not named here is one that nobody has."""
 
 

@@ -11,11 +11,15 @@ from parley.console.pages.agents import AgentPages
 from parley.console.pages.conversations import ConversationPages
 from parley.console.pages.entrance import EntrancePages
 from parley.console.pages.inbox import InboxPages, count_waiting
+from parley.console.pages.keys import KeyPages
+from parley.console.pages.operations import OperationPages
 from parley.console.pages.orchestrations import OrchestrationPages
+from parley.console.pages.organisation import OrganisationPages
 from parley.console.pages.page import Page
 from parley.console.pages.pairing import PairingPages
 from parley.console.pages.run import RunPages
 from parley.console.pages.runs import RunsPages
+from parley.console.pages.topology import TopologyPages
 from parley.console.pages.versions import VersionPages
 from parley.core.access import Principal
 from parley.core.access import Scope as Right
@@ -49,4 +53,8 @@ SECTIONS: list[Section] = [
     Section("conversations", VersionPages),
     Section("conversations", ConversationPages, "Conversations", "/conversations", "conversations"),
     Section("orchestrations", OrchestrationPages, "Orchestrations", "/orchestrations", "orchestrations"),
+    Section("organisation", OrganisationPages, "Organisation", "/organisation", "organisation"),
+    Section("topology", TopologyPages, "Topology", "/topology", "topology", "admin"),
+    Section("operations", KeyPages),
+    Section("operations", OperationPages, "Operations", "/operations", "operations", "admin"),
 ]

@@ -74,6 +74,8 @@ class Seat(Protocol):
 
 
 Lookup = Callable[[str], Seat | None]
+Relation = Literal["self", "siblings", "roots", "parent", "child", "line"]
+"""What the target is to the caller."""
 
 
 def can_communicate(lookup: Lookup, caller: str, target: str, *, ancestors: bool = False) -> bool:
@@ -81,17 +83,26 @@ def can_communicate(lookup: Lookup, caller: str, target: str, *, ancestors: bool
 
     Whoever cannot be looked up may talk to nobody.
     """
+    return relation(lookup, caller, target, ancestors=ancestors) is not None
+
+
+def relation(lookup: Lookup, caller: str, target: str, *, ancestors: bool = False) -> Relation | None:
+    """By what a caller may talk to a target; None where it may not."""
     try:
         one, other = lookup(caller), lookup(target)
         if one is None or other is None:
-            return False
-        if one.id == other.id or one.parent_id == other.parent_id or other.id == one.parent_id:
-            return True
+            return None
+        if one.id == other.id:
+            return "self"
+        if other.id == one.parent_id:
+            return "parent"
         if one.id == other.parent_id:
-            return True
-        return ancestors and (_above(lookup, one, other) or _above(lookup, other, one))
+            return "child"
+        if one.parent_id == other.parent_id:
+            return "roots" if one.parent_id is None else "siblings"
+        return "line" if ancestors and (_above(lookup, one, other) or _above(lookup, other, one)) else None
     except (LookupError, ParleyError):
-        return False
+        return None
 
 
 def _above(lookup: Lookup, upper: Seat, lower: Seat) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from parley.core.access import can_communicate
+from parley.core.access import Relation, can_communicate, relation
 from parley.core.nodes import MAX_DEPTH, MAX_HOPS, Node, check_id
 from parley.engine.ports.nodes import NodeQuery, NodeStore
 from parley.errors import Invalid
@@ -75,8 +75,12 @@ class Hierarchy:
         raise Invalid(f"forwarded_to is followed {MAX_HOPS} times at most", field="forwarded_to")
 
     async def allows(self, caller: Node, target: Node) -> bool:
+        return await self.relation(caller, target) is not None
+
+    async def relation(self, caller: Node, target: Node) -> Relation | None:
+        """By what one node may talk to another; None where it may not."""
         seats = await self._with_those_above({caller.id: caller, target.id: target})
-        return can_communicate(seats.get, caller.id, target.id, ancestors=self._ancestors)
+        return relation(seats.get, caller.id, target.id, ancestors=self._ancestors)
 
     async def reachable(self, caller: str, targets: Iterable[str], *, gone: bool = False) -> set[str]:
         """Those of some nodes that a node may talk to; with `gone` also those that it could until they were removed."""

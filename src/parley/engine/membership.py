@@ -71,6 +71,10 @@ class Membership:
         return bool(self._alive) and self._alive[0] == self._cluster.replica
 
     @property
+    def replica(self) -> str:
+        return self._cluster.replica
+
+    @property
     def alive(self) -> tuple[str, ...]:
         """Those who were alive when this replica last looked, the eldest first."""
         return tuple(self._alive)

@@ -1,5 +1,6 @@
 """An artifact as a file: `GET /agents/{slug}/tasks/{id}/artifacts/{artifact}`, with the caller's own credentials."""
 
+import re
 from urllib.parse import parse_qs, quote
 
 from msgspec import UNSET
@@ -86,7 +87,8 @@ def _safe(media: str) -> bytes:
 
 def saved(part: Part) -> Headers:
     """Saved and never shown: what an agent made must not run as a page of this server."""
-    name = (part.filename or "artifact").rpartition("/")[2]
+    name = re.split(r"[/\\]", part.filename or "")[-1]
+    name = name if name.strip(". ") else "artifact"
     return [
         (b"content-disposition", f"attachment; filename*=UTF-8''{quote(name, safe='')}".encode()),
         (b"x-content-type-options", b"nosniff"),

@@ -112,9 +112,13 @@ class A2A:
     async def _connection(self, stream: "_Stream", anew: bool) -> AsyncGenerator[Json, None]:
         client, headers = await self._client(anew, stream.key)
         async with aclosing(client.events(stream.method, stream.params, {**headers, **stream.cursor})) as replies:
+            begun = False
             async for id_, reply in replies:
-                self._note(200)
-                yield stream.heard(id_, reply)
+                event = stream.heard(id_, reply)
+                if not begun:
+                    self._note(200)
+                begun = True
+                yield event
                 if stream.ends:
                     return
 

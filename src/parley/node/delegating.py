@@ -61,6 +61,8 @@ class Delegations:
         self._http = open_http()
         self._open: dict[RunId, dict[str, str]] = {}
         """By run: the tasks of peers that are not done yet, and whose they are."""
+        self._told: dict[RunId, frozenset[str]] = {}
+        """By run that is to be canceled: the tasks of peers whose cancel is on its way."""
         self._asked: WeakKeyDictionary[Turn, int] = WeakKeyDictionary()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -117,11 +119,17 @@ class Delegations:
 
     def changed(self, run: Run) -> None:
         """A run has grown: when nobody wants its result any more, nobody wants what it has asked for."""
-        if run.ended or run.cancel_requested:
-            asked = {**_noted(run), **self._open.pop(run.id, {})}
-            if run.cancel_requested or run.state in _LOST:
-                for task, peer in asked.items():
+        if not (run.ended or run.cancel_requested):
+            return
+        asked = {**_noted(run), **self._open.pop(run.id, {})}
+        told = self._told.pop(run.id, frozenset[str]())
+        if run.cancel_requested or run.state in _LOST:
+            for task, peer in asked.items():
+                if task not in told:
                     self._spawn(self._cancel(peer, task))
+        if not run.ended:
+            # A peer may name its task only now: the end finds it.
+            self._told[run.id] = told | asked.keys()
 
     async def close(self) -> None:
         if self._tasks:

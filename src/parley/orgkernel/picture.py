@@ -29,7 +29,8 @@ _STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#0f172a}"
     ".label{font-size:10px;fill:#475569;paint-order:stroke;stroke:#fff;stroke-width:3px}"
     "rect,polygon{stroke:#334155;stroke-width:1.2}path{fill:none;stroke:#64748b;stroke-width:1.2}"
-    ".back{stroke-dasharray:4 3}.ground{fill:#fff;stroke:none}"
+    ".back{stroke-dasharray:4 3}.ground{fill:#fff;stroke:none}.tip{fill:#64748b;stroke:none}"
+    + "".join(f".{type_} .shape{{fill:{colour}}}" for type_, colour in _COLOURS.items())
 )
 
 
@@ -172,36 +173,47 @@ def _aside(graph: Graph, rows: dict[str, int]) -> dict[str, int]:
 
 
 def svg(workflow: Workflow) -> str:
+    """A file of its own, with its colours."""
+    return _picture(workflow, f"<style>{_STYLE}</style>", 'xmlns="http://www.w3.org/2000/svg" ') + "\n"
+
+
+def figure(workflow: Workflow, lit: str = "") -> str:
+    """For a page, whose styles say how it looks. The node that is `lit` is told by `aria-current`."""
+    return _picture(workflow, "", 'class="graph workflow" ', lit)
+
+
+def _picture(workflow: Workflow, style: str, more: str, lit: str = "") -> str:
     layout = Layout(workflow.graph)
     size = f"{layout.width:.0f} {layout.height:.0f}"
     parts = [
         *(_line(link, layout) for link in layout.links),
-        *(_box(workflow.graph.nodes[name], box) for name, box in layout.boxes.items()),
+        *(_box(workflow.graph.nodes[name], box, lit=name == lit) for name, box in layout.boxes.items()),
         *(_label(link, layout) for link in layout.links if link.words),
     ]
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" width="{layout.width:.0f}" '
-        f'height="{layout.height:.0f}" role="img"><title>{escape(workflow.name)}</title><style>{_STYLE}</style>'
+        f'<svg {more}viewBox="0 0 {size}" width="{layout.width:.0f}" '
+        f'height="{layout.height:.0f}" role="img"><title>{escape(workflow.name)}</title>{style}'
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-        '<polygon points="0,0 8,4 0,8" fill="#64748b" stroke="none"/></marker></defs>'
-        f'<rect class="ground" width="100%" height="100%"/>{"".join(parts)}</svg>\n'
+        '<polygon class="tip" points="0,0 8,4 0,8"/></marker></defs>'
+        f'<rect class="ground" width="100%" height="100%"/>{"".join(parts)}</svg>'
     )
 
 
-def _box(node: Node, box: Box) -> str:
-    fill = _COLOURS[node.type]
+def _box(node: Node, box: Box, *, lit: bool = False) -> str:
     if node.type == "decision":
         points = f"{box.x},{box.y + BOX_HEIGHT / 2} {box.x + 16},{box.y} {box.x + box.width - 16},{box.y} "
         points += f"{box.x + box.width},{box.y + BOX_HEIGHT / 2} {box.x + box.width - 16},{box.bottom} "
-        shape = f'<polygon points="{points}{box.x + 16},{box.bottom}" fill="{fill}"/>'
+        shape = f'<polygon points="{points}{box.x + 16},{box.bottom}" class="shape"/>'
     else:
         round_ = BOX_HEIGHT / 2 if node.type in ("start", "exit") else 6
         shape = (
             f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{BOX_HEIGHT}" rx="{round_}" '
-            f'fill="{fill}"/>'
+            'class="shape"/>'
         )
     label = f'<text x="{box.middle:.1f}" y="{box.y + 26:.1f}" text-anchor="middle">{escape(node.name)}</text>'
-    return f"<g><title>{escape(node.action or node.reason or node.type)}</title>{shape}{label}</g>"
+    mark = ' aria-current="step"' if lit else ""
+    title = escape(node.action or node.reason or node.type)
+    return f'<g class="{node.type}"{mark}><title>{title}</title>{shape}{label}</g>'
 
 
 def _line(link: Link, layout: Layout) -> str:

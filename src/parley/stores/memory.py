@@ -86,6 +86,9 @@ class MemoryStore:
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
         return sorted(run for run in self._heads if run > after)[:limit]
 
+    async def size(self) -> int:
+        return 0
+
     async def expired(self, before: int, limit: int) -> list[Run]:
         heads = [head for head in self._heads.values() if head.floor < head.run.version]
         return [head.run for head in heads if head.run.ended and head.run.updated_at < before][:limit]

@@ -167,6 +167,9 @@ class PostgresStore:
         )
         return [RunId(row[0]) for row in rows]
 
+    async def size(self) -> int:
+        return int((await self._pool.fetch("SELECT pg_database_size(current_database())"))[0][0])
+
     async def expired(self, before: int, limit: int) -> list[Run]:
         sql = "SELECT body FROM runs WHERE ended AND floor < version AND updated_at < $1 LIMIT $2"
         return [_decode_run(row[0]) for row in await self._pool.fetch(sql, before, limit)]

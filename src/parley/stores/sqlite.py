@@ -129,6 +129,10 @@ class SqliteReader:
         rows = await self._all("SELECT run_id FROM runs WHERE run_id > ? ORDER BY run_id LIMIT ?", after, limit)
         return [RunId(row[0]) for row in rows]
 
+    async def size(self) -> int:
+        rows = await self._all("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
+        return int(rows[0][0])
+
     async def _note(self, rows: Sequence[Row]) -> None:
         await self._call(lambda connection: _note_all(connection, rows))
 

@@ -32,6 +32,9 @@ def bare(events: list[Event]) -> list[tuple[Any, ...]]:
 
 
 class StoreContract:
+    async def test_it_knows_how_much_it_takes_up(self, store: Store) -> None:
+        assert await store.size() >= 0
+
     async def test_what_was_appended_is_read_back_byte_for_byte(self, store: Store) -> None:
         log = LogWriter()
         await put(store, log.start())

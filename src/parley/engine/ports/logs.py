@@ -129,6 +129,10 @@ class Store(Readable, Protocol):
         """A page of runs, and how many there are on all pages. Those that were erased are not among them."""
         ...
 
+    async def size(self) -> int:
+        """How many bytes it takes up, with all that is in the same database; 0 where nothing is kept."""
+        ...
+
     async def close(self) -> None: ...
 
 

@@ -1,0 +1,113 @@
+"""An organisation: its roles, the workflow that is under way with the node it has come to, PACE level and SALUTE."""
+
+import asyncio
+
+from markupsafe import Markup
+from msgspec import Struct
+
+from parley.console.desk import Desk
+from parley.console.pages.page import Page
+from parley.console.rendering import plain
+from parley.console.replies import Reply
+from parley.console.visits import Visit
+from parley.core.access import Principal, may_use
+from parley.core.runs import Run
+from parley.drivers.org.driver import OrgDriver
+from parley.engine.newest import newest
+from parley.engine.ports import Listing
+from parley.errors import AgentNotFound
+from parley.orgkernel.definitions import Organisation, Workflow
+from parley.orgkernel.picture import figure
+from parley.orgkernel.reports import Found, Reports
+from parley.orgkernel.salute import percent, status_text
+from parley.orgkernel.state import State, unpacked
+
+RECENT = 10
+
+
+class Now(Struct, frozen=True):
+    """Where an organisation stands: by its newest task, and by what its roles have reported."""
+
+    run: Run | None
+    state: State | None
+    workflow: Workflow | None
+    picture: Markup
+    reports: list[Found]
+    said: str = ""
+    """The latest report in a sentence."""
+    percent: int = 0
+
+    @property
+    def level(self) -> str:
+        return self.state.level if self.state else "primary"
+
+
+class OrganisationPages:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def pages(self) -> list[Page]:
+        return [
+            Page("GET", "/organisation", self.list),
+            Page("GET", "/organisation/{slug}/now", self.now),
+            Page("GET", "/organisation/{slug}", self.show),
+        ]
+
+    async def list(self, visit: Visit) -> Reply:
+        drivers = self._drivers(visit.principal)
+        if len(drivers) == 1:
+            return await self._shown(visit, drivers[0], alone=True)
+        organised = [(one.agent, one.reading.organisation) for one in drivers]
+        return visit.page("organisations.html", title="Organisation", organised=organised)
+
+    async def show(self, visit: Visit) -> Reply:
+        return await self._shown(visit, self._driver(visit), alone=False)
+
+    async def now(self, visit: Visit) -> Reply:
+        """Only what changes while it works."""
+        driver = self._driver(visit)
+        return visit.fragment("_organisation.html", now=await self._now(visit, driver), agent=driver.agent)
+
+    async def _shown(self, visit: Visit, driver: OrgDriver, *, alone: bool) -> Reply:
+        organisation = driver.reading.organisation
+        name = organisation.name if organisation else driver.agent.name
+        return visit.page(
+            "organisation.html", title=name, agent=driver.agent, organisation=organisation,
+            now=await self._now(visit, driver), problems=driver.reading.problems[:20],
+            crumbs=[] if alone else [("Organisation", "/organisation")],
+        )  # fmt: skip
+
+    async def _now(self, visit: Visit, driver: OrgDriver) -> Now:
+        listing = Listing(self._desk.owner(visit.principal), driver.agent.slug, limit=RECENT)
+        runs = (await newest(self._desk.exchange.store, listing)).runs
+        run = next((one for one in runs if not one.ended), runs[0] if runs else None)
+        state = unpacked(run.notes.get("org", "")) if run else None
+        organisation = driver.reading.organisation
+        reports = await asyncio.to_thread(Reports(driver.setup.places.reports_folder).since, 0.0)
+        workflow = _workflow(organisation, state, reports)
+        lit = state.node if state and run and not run.ended else ""
+        picture = Markup(figure(workflow, lit)) if workflow else Markup()
+        latest = reports[0].report if reports else None
+        return Now(
+            run, state, workflow, picture, reports,
+            plain(status_text(latest, workflow)) if latest else "", percent(latest.status.progress) if latest else 0,
+        )  # fmt: skip
+
+    def _drivers(self, principal: Principal) -> "list[OrgDriver]":
+        drivers = [self._desk.exchange.driver(agent.slug) for agent in self._desk.agents(principal)]
+        return [one for one in drivers if isinstance(one, OrgDriver)]
+
+    def _driver(self, visit: Visit) -> OrgDriver:
+        driver = self._desk.exchange.driver(visit.path["slug"])
+        if not isinstance(driver, OrgDriver) or not may_use(visit.principal, driver.agent):
+            raise AgentNotFound("There is no such organisation here.")
+        return driver
+
+
+def _workflow(organisation: Organisation | None, state: State | None, reports: list[Found]) -> Workflow | None:
+    """The one that is under way, or was last; else the first there is."""
+    if organisation is None:
+        return None
+    named = [state.plan if state else "", *(one.report.activity.htn_plan for one in reports)]
+    found = next((flow for name in named if (flow := organisation.workflow(name))), None)
+    return found or next(iter(organisation.workflows), None)

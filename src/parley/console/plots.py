@@ -1,0 +1,94 @@
+"""Plots of the last hour: values in, paths for SVG out."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from parley.telemetry.samples import HOUR_MS, Span, per_minute, quantile
+
+WIDTH, HEIGHT = 560.0, 160.0
+LEFT, BOTTOM, TOP = 52.0, 22.0, 10.0
+
+Point = tuple[int, float]
+"""When (ms), and how much."""
+
+
+class Curve(Struct, frozen=True):
+    name: str
+    path: str
+    latest: float | None
+    """The value of the newest point."""
+
+
+class Plot(Struct, frozen=True):
+    title: str
+    unit: str
+    top: float
+    """The value at the upper edge."""
+    curves: list[Curve]
+    marks: list[tuple[float, float]]
+    """Values on the left, each with its height."""
+    hours: list[tuple[str, float]]
+    """Times below, each with its place."""
+    width: float = WIDTH
+    height: float = HEIGHT
+    left: float = LEFT
+    base: float = HEIGHT - BOTTOM
+
+    @property
+    def empty(self) -> bool:
+        return not any(curve.path for curve in self.curves)
+
+
+def rates(spans: Sequence[Span], now: int) -> Plot:
+    answers: list[Point] = [(one.end, per_minute(one.answers, one)) for one in spans]
+    turns: list[Point] = [(one.end, per_minute(one.turns, one)) for one in spans]
+    return plotted("Throughput", "per minute", {"requests": answers, "turns": turns}, now)
+
+
+def latencies(spans: Sequence[Span], now: int) -> list[Plot]:
+    """Of requests and of turns: half of them were faster than the one curve, 95 % faster than the other."""
+    said = (
+        ("Time to answer a request", [(one.end, one.answers) for one in spans]),
+        ("Time of a turn", [(one.end, one.turns) for one in spans]),
+    )
+    return [
+        plotted(
+            title, "ms",
+            {
+                name: [(at, found * 1000) for at, times in counted if (found := quantile(times, share)) is not None]
+                for name, share in (("median", 0.5), ("95 %", 0.95))
+            },
+            now,
+        )
+        for title, counted in said
+    ]  # fmt: skip
+
+
+def plotted(title: str, unit: str, series: dict[str, list[Point]], now: int) -> Plot:
+    top = _nice(max((value for points in series.values() for _, value in points), default=1.0))
+    base, right = HEIGHT - BOTTOM, WIDTH - 4
+
+    def x(at: int) -> float:
+        return LEFT + (right - LEFT) * max(0.0, 1 - (now - at) / HOUR_MS)
+
+    def y(value: float) -> float:
+        return base - (base - TOP) * value / top
+
+    curves = [
+        Curve(name, " ".join(f"{'L' if place else 'M'}{x(at):.1f},{y(value):.1f}"
+                             for place, (at, value) in enumerate(points)), points[-1][1] if points else None)
+        for name, points in series.items()
+    ]  # fmt: skip
+    hours = [(f"−{minutes} min" if minutes else "now", x(now - minutes * 60_000)) for minutes in (60, 45, 30, 15, 0)]
+    return Plot(title, unit, top, curves, [(value, y(value)) for value in (0.0, top / 2, top)], hours)
+
+
+def _nice(value: float) -> float:
+    """A round number that is not smaller."""
+    power = 1.0
+    while power < value:
+        power *= 10
+    while power / 10 >= value > 0:
+        power /= 10
+    return next((power * part for part in (0.1, 0.2, 0.5, 1.0) if power * part >= value), power)

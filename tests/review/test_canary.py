@@ -1,0 +1,204 @@
+"""A secret in every place where secrets go, some work, and peers that repeat what they were sent: none of the secrets
+is told, kept, exported, counted or answered."""
+
+import asyncio
+import json
+import traceback
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx2
+import pytest
+
+from parley import Turn, telemetry
+from parley.core.agents import Agent
+from parley.core.mcp import McpServer
+from parley.drivers.function import FunctionDriver
+from parley.drivers.llm import LlmDriver
+from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
+from parley.engine.ports import Driver, Sampling
+from parley.models.names import Access, open_model
+from parley.stores.pool import connect
+from parley.testing.databases import fresh_database
+from parley.testing.waiting import until
+from tests.faces.modes.agents import writer
+from tests.review.house import House, open_house, signed
+from tests.tools.mcp.conftest import server
+
+ECHOED = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
+
+
+@asynccontextmanager
+async def parrot() -> AsyncIterator[str]:
+    """Refuses everything, and repeats every word of the request, as careless servers do."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        body = json.dumps({"error": {"message": f"Refused: {head}", "type": "invalid_key"}}).encode()
+        writer.write(ECHOED % (b"401 Unauthorized", len(body), body))
+        await writer.drain()
+        writer.close()
+
+    served = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with served:
+        yield f"http://127.0.0.1:{served.sockets[0].getsockname()[1]}"
+
+
+@contextmanager
+def listening() -> Iterator[list[str]]:
+    """Everything that could become a log line or a span, with the tracebacks that log lines have."""
+    told: list[str] = []
+
+    def heard(name: str, fields: dict[str, Any]) -> None:
+        error = fields.get("error")
+        trace = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
+        told.append(f"{name} {fields} {trace}")
+
+    detach = telemetry.attach(heard)
+    try:
+        yield told
+    finally:
+        detach()
+
+
+async def raises(turn: Turn) -> Any:
+    raise ValueError("broken")
+    yield ""
+
+
+def agents(peer: str, folder: Path) -> list[Driver]:
+    secret = folder / "tool-secret"
+    secret.write_text("canary-tool-env-81f0")
+    loud = McpServer("loud", url=f"{peer}/mcp", headers={"Authorization": "${CANARY_TOOL_HEADER}"})
+    wild = server("wild", env={"SECRET": f"${{file:{secret}}}"})
+    tools = Agent("tools", "Tools", "Has tools.", mcp=(loud, wild))
+    llms = [
+        LlmDriver(
+            Agent(vendor, vendor, "Asks a vendor.", model=f"{vendor}:any"),
+            open_model(f"{vendor}:any", Access(peer, "CANARY_LLM_KEY", 2.0, 0)),
+            Sampling(),
+        )
+        for vendor in ("openai", "anthropic")
+    ]
+    remote = RemoteDriver(
+        blank_remote("remote"), RemoteOptions(f"{peer}/agent", token_from="CANARY_REMOTE_KEY", patience_s=0.1)
+    )
+    return [writer, FunctionDriver(tools, raises), *llms, remote]
+
+
+async def everything(house: House, replies: list[httpx2.Response], peer: str) -> None:
+    async def ask(who: str, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
+        reply = await house.ask(who, method, path, body, {"A2A-Version": "1.0", **(headers or {})})
+        replies.append(reply)
+        return reply
+
+    for slug in ("echo", "openai", "anthropic", "remote", "tools"):
+        message = {"messageId": slug, "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+        await ask("user", "POST", f"/agents/{slug}/message:send", {"message": message})
+    task = await house.task("user")
+    hook = {"url": f"{peer}/hook", "id": "cfg", "token": "canary-push-token-81f0",
+            "authentication": {"scheme": "Bearer", "credentials": "canary-push-credentials-81f0"}}  # fmt: skip
+    # Its owner is shown what it holds, as A2A has it; nobody else is.
+    await house.ask("user", "POST", f"/agents/echo/tasks/{task}/pushNotificationConfigs", hook, {"A2A-Version": "1.0"})
+    await ask("user", "POST", f"/agents/echo/tasks/{task}:cancel", {})
+
+    async def tried() -> bool:
+        shown = (await house.ask("admin", "GET", "/admin/push")).json()["push"]
+        return any(one["attempts"] or one["state"] == "dead" for one in shown)
+
+    await until(tried)
+    await ask("admin", "GET", "/admin/push")
+    conversation = (await house.ask("user", "POST", "/api/agent2agent/conversations", {"agentSlug": "writer"})).json()
+    at = f"/api/agent2agent/conversations/{conversation['conversationId']}/tasks"
+    await ask("user", "POST", at, {"mode": "plan", "action": "create", "agentSlug": "writer", "message": "Tides"})
+    for tool, given in (("wild/tell", {"variable": "SECRET"}), ("loud/any", {})):
+        call = {"mode": "tool", "action": "execute", "agentSlug": "tools", "toolName": tool, "input": given}
+        await ask("user", "POST", at, call)
+    for format_ in ("markdown", "json", "html"):
+        wanted = {"mode": "converse", "action": "export_conversation", "agentSlug": "writer", "format": format_}
+        made = (await ask("user", "POST", at, wanted)).json()
+        place = urlsplit(made["result"]["exportUrl"])
+        await ask("nobody", "GET", f"{place.path}?{place.query}")
+    await ask("nobody", "GET", "/internal/v1/health", None, signed(user_id=42))
+    await ask("oidc", "GET", "/admin/whoami")
+    await ask("runtime", "GET", "/agent-runtimes/runtime/status")
+    await ask("node", "GET", f"/workspaces/{house.nodes['node'].id}")
+    for path in ("/metrics", "/admin/keys", "/admin/agents", "/admin/runs", "/workspaces", "/console/agents/tools"):
+        await ask("admin", "GET", path)
+    for who, headers in shown_wrong(house):
+        for path in ("/admin/whoami", "/internal/v1/health", "/agent-runtimes/runtime/status", "/workspaces"):
+            await ask(who, "GET", path, None, headers)
+
+
+def shown_wrong(house: House) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each credential at every other door, and cut short."""
+    for who in ("user", "admin", "oidc", "runtime", "node", "pair", "signed"):
+        yield who, {}
+        yield "nobody", {name: value[:-1] for name, value in house.headers(who).items()}
+
+
+def secrets_of(house: House) -> dict[str, str]:
+    """Only what is secret of each: a key's id, before the secret part, may be named."""
+    found = {who: house.headers(who) for who in ("user", "admin", "oidc", "runtime", "node", "pair")}
+    tokens = {who: headers["Authorization"].removeprefix("Bearer ") for who, headers in found.items()}
+    tokens = {who: token.rpartition("." if token.count(".") == 2 else "_")[2] for who, token in tokens.items()}
+    return {**tokens, "node": house.nodes["node"].token, "runtime": found["runtime"]["X-Runtime-Token"]}
+
+
+async def dumped(url: str) -> Iterator[str]:
+    connection = await connect(url)
+    try:
+        tables = await connection.fetch(
+            "SELECT schemaname, tablename FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
+        )
+        rows = [row for one in tables for row in await connection.fetch(f'SELECT * FROM "{one[0]}"."{one[1]}"')]
+    finally:
+        await connection.close()
+    return (repr([bytes(v) if isinstance(v, memoryview) else v for v in row]) for row in rows)
+
+
+@pytest.mark.slow
+async def test_no_secret_is_told_kept_exported_counted_or_answered(
+    tmp_path: Path, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = urlsplit(await fresh_database(postgres))
+    login = f"{place.username}:canary-database-81f0@"
+    database = urlunsplit(place._replace(netloc=login + place.netloc.rpartition("@")[2]))
+    monkeypatch.setenv("CANARY_LLM_KEY", "canary-llm-81f0")
+    monkeypatch.setenv("CANARY_REMOTE_KEY", "canary-remote-81f0")
+    monkeypatch.setenv("CANARY_TOOL_HEADER", "Bearer canary-tool-header-81f0")
+    replies: list[httpx2.Response] = []
+    with listening() as told:
+        async with parrot() as peer, open_house(
+            tmp_path / "data", *agents(peer, tmp_path), store="postgres", postgres_url=database,
+            api_key="canary-configured-81f0", runtime_keys={"v1": "the-secret-of-the-review"},
+        ) as house:  # fmt: skip
+            await everything(house, replies, peer)
+            secrets = secrets_of(house)
+            links = [reply for reply in replies if "sig=" in str(reply.request.url)]
+    assert len(links) == 3
+    assert all(reply.status_code == 200 for reply in links)
+    everywhere = {
+        "told": "\n".join(told),
+        "the database": "\n".join(await dumped(database)),
+        "files": "\n".join(file.read_bytes().decode("latin-1") for file in files_under(tmp_path / "data")),
+        "answers": "\n".join(f"{reply.text} {reply.headers}" for reply in replies if reply.is_stream_consumed),
+    }
+    assert len(told) > 50
+    key = (tmp_path / "data" / "secret.key").read_text().split()[0]
+    wanted = {"canary": "81f0", "signing": "the-secret-of-the-review", "sealing": key, "PEM": "PRIVATE KEY", **secrets}
+    assert all(len(secret) > 3 for secret in wanted.values())
+    found = [
+        f"{what} in {where}: …{text[max(0, text.index(secret) - 200) : text.index(secret) + 60]}…"
+        for what, secret in wanted.items()
+        for where, text in everywhere.items()
+        if secret in text
+    ]
+    assert not found, "\n\n".join(found)
+
+
+def files_under(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file() and path.name != "secret.key"]
