@@ -8,7 +8,7 @@ from parley import ArtifactChunk, Done, NeedInput, Skill, Status, Text, Turn, ag
 from parley.core.artifacts import Part
 from parley.demo import echo, relay, writer
 
-__all__ = ["author", "echo", "evil", "fussy", "painter", "relay", "sleeper", "slow", "writer"]
+__all__ = ["author", "chatty", "echo", "evil", "fussy", "painter", "relay", "sleeper", "slow", "writer"]
 
 EVIL = (
     "<script>window.pwned = 1; alert('script')</script><img src=/console/evil-image onerror=alert(2)>\n\n"
@@ -33,6 +33,14 @@ async def slow(turn: Turn):
         yield Text(f"w{number} ")
         await asyncio.sleep(0.1)
     yield ArtifactChunk({"counted": int(turn.text)}, id="result", name="Result")
+
+
+@agent("chatty", name="Chatty")
+async def chatty(turn: Turn):
+    """Says more than fits on a page."""
+    for number in range(1, 151):
+        yield Status(f"remark {number}.")
+    yield Done("That was all.")
 
 
 @agent("painter", name="Painter")

@@ -86,6 +86,19 @@ def test_a_timeline_survives_a_restart_of_the_server_without_losing_an_event(
         server.stop()
 
 
+def test_a_long_log_is_read_page_by_page(server: Running, page: Page) -> None:
+    run = send(server, "chatty", "go")
+    page.goto(f"{server.console}/runs/{run}")
+    expect(page.get_by_text("remark 150.", exact=True)).to_be_visible()
+    expect(page.get_by_text("remark 50.", exact=True)).to_have_count(0)
+    page.get_by_role("link", name="Earlier entries").click()
+    expect(page.get_by_text("remark 1.", exact=True)).to_be_visible()
+    expect(page.get_by_text("remark 51.", exact=True)).to_be_visible()
+    expect(page.get_by_text("remark 52.", exact=True)).to_have_count(0)
+    page.get_by_role("link", name="To the latest entries").click()
+    expect(page.get_by_text("remark 52.", exact=True)).to_be_visible()
+
+
 def test_files_can_be_seen_and_saved(server: Running, made: dict[str, str], page: Page) -> None:
     page.goto(f"{server.console}/runs/{made['painter']}")
     picture = page.locator(".piece img")

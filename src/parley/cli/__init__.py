@@ -139,6 +139,18 @@ def verify(
 
 
 @app.command()
+def doctor(
+    agents: Annotated[list[str] | None, typer.Argument(help=_WHAT_TO_SERVE)] = None,
+    data_dir: DataDir = None,
+    json: AsJson = False,
+) -> None:
+    """Look for what is probably wrong with the settings and around them, and say what to do."""
+    from parley.cli.doctor import run_doctor
+
+    raise typer.Exit(run_doctor(agents, data_dir, as_json=json))
+
+
+@app.command()
 def backup(
     to: Annotated[Path, typer.Argument(help="A directory that is not there yet, or a .tar, .tar.gz or .tgz file.")],
     data_dir: DataDir = None,

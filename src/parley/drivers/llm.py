@@ -44,6 +44,10 @@ class LlmDriver:
         self._held = Held()
 
     @property
+    def llm(self) -> Llm:
+        return self._llm
+
+    @property
     def agent(self) -> Agent:
         return self._agent
 

@@ -41,6 +41,12 @@ def open_model(name: str, access: Access) -> Llm:
     return getattr(found, adapter)(endpoint)
 
 
+def key_variable(llm: Llm) -> str | None:
+    """The environment variable with the model's key, if it needs one."""
+    endpoint: object = getattr(llm, "endpoint", None)
+    return endpoint.key_from if isinstance(endpoint, Endpoint) else None
+
+
 def _imported(module: str, vendor: str) -> Any:
     try:
         return import_module(module)

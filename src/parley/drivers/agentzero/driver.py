@@ -35,6 +35,10 @@ class AgentZeroDriver:
         self._organised = Organised(places_of(options), agent.slug)
 
     @property
+    def url(self) -> str:
+        return self._options.url
+
+    @property
     def agent(self) -> Agent:
         """As it is defined; with an organisation, as that one says at the moment."""
         return self._organised.described(self._agent)

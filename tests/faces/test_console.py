@@ -1,0 +1,75 @@
+"""The console as a face: who it lets in, and what its cookies say."""
+
+import re
+from pathlib import Path
+
+import httpx2
+
+from parley.app import open_exchange, open_faces
+from parley.settings import Settings
+from parley.testing.servers import serving
+from tests.faces.conftest import AGENTS
+from tests.security.issuer import AUDIENCE, issuing
+
+
+async def _csrf(http: httpx2.AsyncClient, path: str = "/console/login") -> str:
+    found = re.search(r'name="csrf" content="([0-9a-f]+)"', (await http.get(path)).text)
+    assert found is not None
+    return found[1]
+
+
+async def test_a_token_of_an_issuer_signs_in_until_it_expires(tmp_path: Path) -> None:
+    async with issuing() as issuer:
+        oidc = {"auth": "required", "oidc_issuer": issuer.url, "oidc_audience": AUDIENCE, "allow_hosts": ["127.0.0.1"]}
+        async with serving(tmp_path, AGENTS, **oidc) as server, httpx2.AsyncClient(base_url=server.url) as http:
+
+            async def login(token: str) -> httpx2.Response:
+                return await http.post("/console/login", data={"credential": token, "csrf": await _csrf(http)})
+
+            late = await login(issuer.token(exp=1))
+            assert late.status_code == 401
+            assert issuer.token(exp=1)[:20] not in late.text
+            assert (await login("x" * 5000)).status_code == 401
+            long = await login(issuer.token(groups=["x" * 3000]))
+            assert (long.status_code, "credential_too_long" in long.text) == (400, True)
+            assert (await login(issuer.token())).status_code == 303
+            page = await http.get("/console/runs")
+            assert page.status_code == 200
+            assert "user:ann" in page.text
+
+
+async def test_over_https_cookies_are_secure(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    async with (
+        open_exchange(settings, AGENTS) as exchange,
+        open_faces(exchange, settings, "https://parley.example") as app,
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1") as http,
+    ):
+        cookie = (await http.get("/console/inbox")).headers["set-cookie"]
+        assert "; Secure" in cookie
+        assert "; HttpOnly" in cookie
+        assert "; SameSite=Strict" in cookie
+
+
+async def test_without_authentication_a_guest_sees_only_what_guests_asked(tmp_path: Path) -> None:
+    async with serving(tmp_path, AGENTS, auth="none") as server, httpx2.AsyncClient(base_url=server.url) as http:
+        assert "guest:anonymous" in (await http.get("/console/inbox")).text
+        assert (await http.get("/console/agents/new")).status_code == 403
+        form = {"text": "hello", "csrf": await _csrf(http, "/console/agents/echo")}
+        asked = await http.post("/console/agents/echo/try", data=form)
+        assert (await http.get(asked.headers["location"])).status_code == 200
+
+
+async def test_nothing_but_a_form_of_ours_is_taken(tmp_path: Path) -> None:
+    async with serving(tmp_path, AGENTS) as server, httpx2.AsyncClient(base_url=server.url) as http:
+        csrf = await _csrf(http, "/console/agents/echo")
+        address = "/console/agents/echo/try"
+        assert (await http.post(address, json={"text": "hi", "csrf": csrf})).status_code == 400
+        elsewhere = {"Sec-Fetch-Site": "cross-site"}
+        form = {"text": "hi", "csrf": csrf}
+        assert (await http.post(address, data=form, headers=elsewhere)).status_code == 403
+        assert (await http.post(address, data={**form, "text": "  "})).status_code == 400
+        assert (await http.post(address, data={**form, "text": "x" * 1_200_000})).status_code == 413
+        assert (await http.request("DELETE", "/console/inbox")).status_code in (400, 405)
+        assert (await http.get("/console/static/x/nothing.js")).status_code == 404
+        assert (await http.get("/console/static/x/..%2f..%2fface.py")).status_code == 404
