@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from parley.engine.audit import verify_run
-from parley.engine.ports import LogStore
+from parley.engine.ports import Listing, LogStore
 from parley.errors import BrokenChain, ConfigurationError, StoreUnavailable
+from parley.stores.listings import filters, paged
 from parley.stores.memory import MemoryStore
 from parley.stores.postgres import PostgresStore, open_pool
 from parley.stores.schema import migrate_sqlite, migrations
@@ -160,3 +161,14 @@ def test_a_database_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="newer"):
         migrate_sqlite(connection)
     connection.close()
+
+
+async def test_a_conversation_is_found_by_its_own_index(tmp_path: Path) -> None:
+    """However many runs its owner has: SQLite knows nothing of how many there are, and has to be led."""
+    store = SqliteStore(tmp_path)
+    for order in ({"oldest": True}, {"newest": True}, {}):
+        listing = Listing("user:ann", conversation="one", **order)
+        sql, values = paged(listing, *filters(listing))
+        plan = store._writing.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
+        assert "runs_begun" in str(plan), plan
+    await store.close()

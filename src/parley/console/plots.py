@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from parley.telemetry.samples import HOUR_MS, Span, per_minute, quantile
 
-WIDTH, HEIGHT = 560.0, 160.0
-LEFT, BOTTOM, TOP = 52.0, 22.0, 10.0
+WIDTH, HEIGHT = 400.0, 150.0
+LEFT, BOTTOM, TOP = 44.0, 22.0, 10.0
 
 Point = tuple[int, float]
 """When (ms), and how much."""

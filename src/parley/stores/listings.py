@@ -10,8 +10,11 @@ LAST = "\x7f"
 
 def filters(listing: Listing, least: str = ">=", below: str = "<") -> tuple[str, list[object]]:
     """The conditions of a listing and their values; `least` and `below` compare ids by their bytes."""
+    # One conversation is found by its own index. SQLite would rather walk through all runs of its owner in their order:
+    # it is not given the choice.
+    owned = "principal = ?" if listing.conversation is None else "principal || '' = ?"
     asked: list[tuple[str, object]] = [
-        ("principal = ?", listing.principal),
+        (owned, listing.principal),
         ("agent = ?", listing.agent),
         ("conversation = ?", listing.conversation),
         ("state = ?", listing.state and listing.state.value),

@@ -18,8 +18,8 @@ from parley.engine.newest import newest
 from parley.engine.ports import Listing
 from parley.settings import Settings, blobs_location, origins
 
-COUNTED = 1000
-"""The newest runs, of which usage is told: a number that costs the same however many there are."""
+COUNTED = 100
+"""The newest runs, of which usage is told: so many cost the same however many there are."""
 MOST_FILES = 20_000
 SHOWN = 12
 
