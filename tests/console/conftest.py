@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from msgspec import Struct
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 HERE = Path(__file__).parent
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -21,6 +21,8 @@ AGENTS = [str(HERE / "agents.py"), str(HERE / "accounts.yaml")]
 BIN = Path(sys.executable).parent
 _LISTENS = re.compile(r"listens on (\S+)")
 _skipped: list[str] = []
+expect.set_options(timeout=15_000)
+"""A machine that is busy with other things is slow, not wrong."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

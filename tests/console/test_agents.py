@@ -38,15 +38,15 @@ def test_an_agent_is_added_by_the_address_of_its_card(server: Running, page: Pag
     form.get_by_role("button", name="Add it").click()
     expect(page.get_by_role("alert")).to_contain_text("answered 404")
     form.get_by_label("Address", exact=True).fill(f"{server.url}/agents/echo")
-    form.get_by_label("Its name").fill("far-echo")
+    form.get_by_label("Its name").fill("faraway")
     form.get_by_role("button", name="Add it").click()
-    expect(page).to_have_url(f"{server.console}/agents/far-echo")
+    expect(page).to_have_url(f"{server.console}/agents/faraway")
     page.get_by_role("textbox").fill("from afar")
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".try-out .entry[data-kind=agent]")).to_contain_text("from afar")
     page.get_by_role("button", name="Remove this agent").click()
     expect(page).to_have_url(f"{server.console}/agents")
-    expect(page.get_by_role("link", name="Far echo")).to_have_count(0)
+    expect(page.get_by_role("link", name="Faraway")).to_have_count(0)
 
 
 def test_an_agent_is_added_by_a_definition_from_a_file(server: Running, page: Page) -> None:
