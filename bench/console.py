@@ -43,6 +43,13 @@ PAGES = {
     "raw": "/runs/{run}/raw",
     "agents": "/agents",
     "agent": "/agents/common",
+    "conversations": "/conversations",
+    "orchestrations": "/orchestrations",
+    "organisation": "/organisation",
+    "topology": "/topology",
+    "operations": "/operations",
+    "dead-letters": "/operations/dead",
+    "keys": "/operations/keys",
 }
 
 

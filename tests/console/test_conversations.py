@@ -3,6 +3,7 @@
 import re
 
 import httpx2
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.console.conftest import Running
@@ -37,6 +38,7 @@ def test_a_conversation_is_begun_and_goes_on(server: Running, page: Page) -> Non
     expect(page.locator("li", has_text="And who brings bread?")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_plan_is_written_edited_compared_merged_copied_and_taken_back(server: Running, page: Page) -> None:
     begun(server, page, "Something to plan")
     written(page, "plan", "A picnic", 1)

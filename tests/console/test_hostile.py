@@ -7,7 +7,7 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.console.conftest import Running, send
+from tests.console.conftest import Running, Visitor, send
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +77,24 @@ def test_no_file_of_an_agent_is_a_page_of_ours(server: Running, run: str, wary: 
             reply = httpx2.get(f"{server.url}{path}{query}")
             assert reply.headers["content-disposition"].startswith("attachment")
             assert "sandbox" in reply.headers["content-security-policy"]
+
+
+def test_conversations_and_documents_show_it_as_text(server: Running, wary: Page) -> None:
+    with Visitor(server) as visitor:
+        said = {"text": "<script>alert('asked')</script>"}
+        evil = visitor.post("/conversations", {"agent": "evil", **said}).headers["location"].rpartition("/")[2]
+        begun = visitor.post("/conversations", {"agent": "author", **said})
+        talk = begun.headers["location"].rpartition("/")[2]
+        visitor.post(f"/conversations/{talk}/create", {"kind": "plan", "text": "<img src=x onerror=alert(1)>"})
+        wary.goto(f"{server.console}/conversations/{talk}")
+        plan = wary.locator(".sheet-card[data-kind=plan]")
+        expect(plan.locator("header")).to_contain_text("version 1")
+        visitor.post(f"/conversations/{talk}/edit", {"kind": "plan", "content": "</textarea><script>pwned=1</script>"})
+    wary.reload()
+    expect(plan.locator(".page-of")).to_contain_text("<script>pwned=1</script>")
+    plan.get_by_role("button", name="Compare").click()
+    expect(wary.locator(".difference")).to_contain_text("</textarea><script>pwned=1</script>")
+    for path in (f"/conversations/{talk}", f"/conversations/{evil}", "/conversations"):
+        wary.goto(f"{server.console}{path}")
+        assert wary.locator("main#content script, main#content iframe, main#content [onerror]").count() == 0
+        assert wary.evaluate("document.documentElement.scrollWidth <= innerWidth")

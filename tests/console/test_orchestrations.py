@@ -1,6 +1,7 @@
 """Orchestrations, drawn and steered."""
 
 import httpx2
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Running
@@ -18,6 +19,7 @@ def status(page: Page, number: int, is_: str) -> None:
     expect(page.locator(f"#node-{number}")).to_have_attribute("data-status", is_)
 
 
+@pytest.mark.slow
 def test_a_plan_takes_on_the_colours_of_what_happens_and_is_paused_and_resumed(server: Running, page: Page) -> None:
     begun(server, page, "Porto slowly")
     page.get_by_role("button", name="Pause").click()
