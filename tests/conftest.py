@@ -1,6 +1,7 @@
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,9 +32,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A PostgreSQL server for the whole session."""
-    with postgres_server(tmp_path_factory.mktemp("postgres")) as url:
+def postgres() -> Iterator[str]:
+    """A PostgreSQL server for the whole session. Root's is run by another user, so its folder is not below pytest's:
+    that one is closed to others again whenever somebody else's tests begin."""
+    with (
+        TemporaryDirectory(prefix="parley-postgres-", ignore_cleanup_errors=True) as directory,
+        postgres_server(Path(directory)) as url,
+    ):
         yield url
 
 
