@@ -1,13 +1,11 @@
 """What holds for every page: it is small, it can be used by everybody, and it looks the same while it loads."""
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests.console.conftest import Running
+from tests.console.fitness import check
 from tests.console.places import PAGES, Place
-
-MOST_BYTES = 150_000
 
 
 @pytest.mark.slow
@@ -15,28 +13,7 @@ MOST_BYTES = 150_000
 def test_a_page_can_be_used_by_everybody(
     place: Place, server: Running, made: dict[str, str], browser: Browser
 ) -> None:  # fmt: skip
-    """axe finds nothing serious, light or dark, on a phone or a large screen; and all of it is small."""
-    for scheme, width in (("light", 390), ("dark", 1280)):
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce", bypass_csp=True
-        )  # fmt: skip
-        page = context.new_page()
-        session = context.new_cdp_session(page)
-        session.send("Network.enable")
-        sizes: list[float] = []
-        session.on("Network.loadingFinished", lambda told, sizes=sizes: sizes.append(told["encodedDataLength"]))
-        place.visit(page, server.console, made)
-        page.wait_for_timeout(100)
-        assert 0 < sum(sizes) < MOST_BYTES, f"{place.name}: {sum(sizes):.0f} bytes"
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{place.name} at {width}"
-        found = Axe().run(page).response["violations"]
-        serious = [
-            (one["id"], [node["html"][:120] for node in one["nodes"]])
-            for one in found
-            if one["impact"] in ("serious", "critical")
-        ]
-        assert serious == [], f"{place.name}, {scheme}"
-        context.close()
+    check(browser, place.name, lambda page: place.visit(page, server.console, made))
 
 
 def test_the_keyboard_reaches_everything(server: Running, page: Page) -> None:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 from msgspec import Struct
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from parley.app import open_records
 from parley.core.access import ALL_SCOPES, USER_SCOPES
 from parley.security.keys import ApiKeys
 from parley.settings import Settings
 from tests.console.conftest import Running, Visitor, send, start
+from tests.console.fitness import check
 
 
 class House(Struct):
@@ -64,6 +65,10 @@ def test_a_stranger_signs_in_and_comes_where_they_wanted_to(house: House, page: 
     expect(page).to_have_url(f"{house.server.console}/login")
     page.goto(f"{house.server.console}/inbox")
     expect(page).to_have_url(re.compile("/console/login"))
+
+
+def test_the_way_in_can_be_used_by_everybody(house: House, browser: Browser) -> None:
+    check(browser, "login", lambda page: page.goto(f"{house.server.console}/login"))
 
 
 def test_what_is_somebody_elses_does_not_exist(house: House) -> None:

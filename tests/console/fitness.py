@@ -1,0 +1,33 @@
+"""What holds for every page, whoever serves it: axe finds nothing serious, light or dark, on a phone or a large screen;
+nothing is wider than the window; and all of it is small."""
+
+from collections.abc import Callable
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page
+
+MOST_BYTES = 150_000
+
+
+def check(browser: Browser, name: str, visit: Callable[[Page], object]) -> None:
+    for scheme, width in (("light", 390), ("dark", 1280)):
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce", bypass_csp=True
+        )  # fmt: skip
+        page = context.new_page()
+        session = context.new_cdp_session(page)
+        session.send("Network.enable")
+        sizes: list[float] = []
+        session.on("Network.loadingFinished", lambda told, sizes=sizes: sizes.append(told["encodedDataLength"]))
+        visit(page)
+        page.wait_for_timeout(100)
+        assert 0 < sum(sizes) < MOST_BYTES, f"{name}: {sum(sizes):.0f} bytes"
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} at {width}"
+        found = Axe().run(page).response["violations"]
+        serious = [
+            (one["id"], [node["html"][:120] for node in one["nodes"]])
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert serious == [], f"{name}, {scheme}"
+        context.close()
