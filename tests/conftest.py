@@ -24,10 +24,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", type=int, default=0, help="How often the crash tests kill a server.")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run side by side, those of a file stay together, and so do those that build the TypeScript SDK."""
+    """Where tests run side by side, those of a file stay together, and so do those that build the TypeScript SDK or share
+    a browser. First of all, before groups are read."""
+    together = {"tests/sdk/": "sdk", "tests/console/": "console"}
     for item in items:
-        group = "sdk" if item.nodeid.startswith("tests/sdk/") else item.nodeid.partition("::")[0]
+        place = item.nodeid.partition("::")[0]
+        group = next((name for folder, name in together.items() if place.startswith(folder)), place)
         item.add_marker(pytest.mark.xdist_group(group))
 
 
