@@ -26,8 +26,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run side by side, those of a file stay together, and so do those that build the TypeScript SDK or share
-    a browser. First of all, before groups are read."""
+    """Where tests run side by side, those of a file stay together, and so do those that build the TypeScript SDK, and
+    those that share a browser. First of all, before groups are read."""
     together = {"tests/sdk/": "sdk", "tests/console/": "console"}
     for item in items:
         place = item.nodeid.partition("::")[0]
