@@ -19,7 +19,7 @@ run: $(STAMP)        ## start with the demo agents on 127.0.0.1:8200
 	$(BIN)/parley up
 
 test: $(STAMP) check ## checks, then all tests
-	$(BIN)/pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 check: $(STAMP)      ## format, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -24,17 +24,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", type=int, default=0, help="How often the crash tests kill a server.")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run side by side, those of a file stay together, and so do those that build the TypeScript SDK, and
-    those that share a browser. First of all, before groups are read."""
-    together = {"tests/sdk/": "sdk", "tests/console/": "console"}
-    for item in items:
-        place = item.nodeid.partition("::")[0]
-        group = next((name for folder, name in together.items() if place.startswith(folder)), place)
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """A PostgreSQL server for the whole session. Root's is run by another user, so its folder is not below pytest's:

@@ -67,6 +67,8 @@ async def test_every_task_ends_once_whatever_breaks(home: Path, seed: int) -> No
             async with runtime(home, "--concurrency", "4"):
                 await asyncio.sleep(0.5 + chance.random())
         async with runtime(home, "--concurrency", "4") as program:
+            # One more to do, so that it is up before it is told to stop, also where the others have done everything.
+            runs.append(platform.ask(str(TASKS)))
             await platform.until(lambda: all(map(ended, runs)), 60)
             platform.quiet = True
             assert (await program.stop()).code == 0

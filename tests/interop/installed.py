@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sdk.node import find
+from sdk.package import alone
 
 HERE = Path(__file__).parent
 BUILD = HERE.parent.parent / "build" / "interop"
@@ -51,11 +52,12 @@ def _once(name: str, content: str, build: Callable[[Path], None]) -> Path:
     """A stamp that is written last says what a folder holds, so that half of it is never taken for the whole."""
     place = BUILD / name
     stamp = place / "complete"
-    if not stamp.is_file() or stamp.read_text() != content:
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        build(place)
-        stamp.write_text(content)
+    with alone(BUILD / f"{name}.lock"):
+        if not stamp.is_file() or stamp.read_text() != content:
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(parents=True)
+            build(place)
+            stamp.write_text(content)
     return place
 
 
