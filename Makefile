@@ -5,10 +5,13 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: run test check format browser screenshots sdk bench conformance contract soak clean help
+# Tests start hundreds of processes; without its bytecode each would compile all of Parley again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: audit run test test-fast check format docs browser tools screenshots sdk firstuse bench conformance contract chaos soak clean help
 
 help:                ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 $(STAMP): pyproject.toml edge/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -21,6 +24,9 @@ run: $(STAMP)        ## start with the demo agents on 127.0.0.1:8200
 test: $(STAMP) check ## checks, then all tests
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
+test-fast: $(STAMP) check ## checks, then the tests that take no more than two seconds each, on memory and SQLite
+	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "not slow and not postgres"
+
 check: $(STAMP)      ## format, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -31,14 +37,23 @@ format: $(STAMP)     ## put the code in shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(STAMP)       ## build the pages in docs/ into build/site, strictly
+	$(BIN)/python -m docsite
+
 browser:             ## install the Chromium in which the console is tested (Debian, Ubuntu)
 	command -v chromium >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq --yes chromium; }
+
+tools:               ## install nginx and promtool, with which deploy/ is tried (Debian, Ubuntu)
+	command -v nginx >/dev/null && command -v promtool >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq --yes --no-install-recommends nginx-light prometheus; }
 
 screenshots: $(STAMP) ## pictures of every page of the console, in build/screenshots and docs/pictures
 	$(BIN)/python -m tests.console.pictures
 
 sdk: $(STAMP)        ## build the TypeScript SDK, its types from the contract's document
 	$(BIN)/python -m sdk
+
+firstuse: $(STAMP)   ## follow the README to the letter in a fresh clone with a fresh environment
+	$(BIN)/python -m firstuse
 
 bench: $(STAMP)      ## measure; ONLY=name runs some of it
 	$(BIN)/python -m bench $(ONLY)
@@ -48,6 +63,19 @@ conformance: $(STAMP) ## run the A2A conformance kit that lies at KIT
 
 contract: $(STAMP)   ## take additions to the runtime contract over into its snapshot
 	$(BIN)/python -m tests.faces.runtime.snapshot
+
+chaos: $(STAMP)      ## break everything for 10 minutes and look whether it holds; SECONDS=, SEED=
+	$(BIN)/python -m chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+
+AUDITOR := build/audit
+
+$(AUDITOR)/.installed: constraints.txt
+	$(PYTHON) -m venv $(AUDITOR)
+	$(AUDITOR)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt pip-audit
+	touch $@
+
+audit: $(STAMP) $(AUDITOR)/.installed ## known vulnerabilities and licences of all that is installed; needs the network
+	$(BIN)/python -m audit $(AUDITOR)/bin/pip-audit
 
 soak: $(STAMP)       ## kill -9 again and again, on SQLite and with two replicas; memory over 100,000 requests
 	$(BIN)/pytest -s tests/test_crash.py --soak 100

@@ -15,7 +15,9 @@ from bench import (
     postgres,
     reads,
     runtime,
+    scaling,
     servers,
+    start,
     subscriptions,
 )
 from bench.data import BUILD
@@ -26,6 +28,7 @@ from parley.app import tune_interpreter
 
 def chosen(names: list[str]) -> list[Case]:
     groups = (
+        start,
         appends,
         reads,
         followers,
@@ -40,6 +43,7 @@ def chosen(names: list[str]) -> list[Case]:
         orchestrations,
         console,
         postgres,
+        scaling,
     )
     cases = [case for group in groups for case in group.cases()]
     picked = [case for case in cases if not names or case.name.startswith(tuple(names))]

@@ -24,6 +24,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", type=int, default=0, help="How often the crash tests kill a server.")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs on PostgreSQL has a mark of its own, so that whoever is in a hurry can leave it to the whole suite."""
+    for item in items:
+        given = getattr(getattr(item, "callspec", None), "params", {}).values()
+        if {"postgres", "database"}.intersection(getattr(item, "fixturenames", ())) or "postgres" in map(str, given):
+            item.add_marker(pytest.mark.postgres)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """A PostgreSQL server for the whole session. Root's is run by another user, so its folder is not below pytest's:

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 import parley.client
+import parley.extras
 import parley.faces.a2a.faults
+from parley import __version__
 from parley.core.events import EVENT_TYPES
 from parley.core.policy import REASON_CODES
 from parley.errors import ParleyError
@@ -20,6 +22,7 @@ def codes(kind: type[ParleyError]) -> set[str]:
 
 def test_every_error_code_is_documented() -> None:
     assert parley.client
+    assert parley.extras.ExtraMissing
     assert parley.faces.a2a.faults
     page = (ROOT / "docs" / "errors.md").read_text()
     missing = {code for code in codes(ParleyError) if f"`{code}`" not in page}
@@ -45,6 +48,57 @@ def test_the_agents_in_the_pages_work(page: str) -> None:
 
 
 def test_every_link_leads_somewhere() -> None:
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("README.md")):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
+def test_what_is_to_be_made_can_be_made(page: str) -> None:
+    known = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = re.findall(r"(?:^    |`)make ([a-z-]+)", (ROOT / page).read_text(), re.MULTILINE)
+    assert named
+    assert [name for name in named if name not in known] == []
+
+
+def test_there_are_notes_for_the_version_that_there_is() -> None:
+    notes = (ROOT / "docs" / "releases" / f"{__version__}.md").read_text()
+    assert notes.startswith(f"# Parley {__version__}\n")
+
+
+def rows(text: str) -> list[list[str]]:
+    """The tables of a page, row by row."""
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")
+    ]
+
+
+def test_the_figures_in_the_readme_are_those_of_the_benchmarks() -> None:
+    section = (ROOT / "README.md").read_text().partition("## How fast")[2].partition("\n## ")[0]
+    kept = rows((ROOT / "docs" / "benchmarks.md").read_text())
+    shown = [[re.findall(r"[\d.,]+ (?:/s|ms|kB)", cell) for cell in row[1:3]] for row in rows(section)[1:]]
+    assert len(shown) >= 8
+    for ours, beside in shown:
+        found = [row for row in kept if any(one in row[1] for one in ours) and beside[0] in row[2]]
+        assert found, f"{ours} beside {beside} is not in docs/benchmarks.md"
+
+
+def test_the_readme_tells_of_every_bound_that_is_missed() -> None:
+    section = (ROOT / "README.md").read_text().partition("## How fast")[2].partition("\n## ")[0]
+    missed = [row for row in rows((ROOT / "docs" / "benchmarks.md").read_text()) if "**missed**" in row[-1]]
+    assert missed
+    for row in missed:
+        assert row[3] in section, f"{row[0]} misses its bound with {row[3]}"
+
+
+def test_the_conformance_in_the_readme_is_that_of_the_page() -> None:
+    section = (ROOT / "README.md").read_text().partition("## Conformance")[2].partition("\n## ")[0]
+    counted = [
+        [int(cell) for cell in row[3:6]]
+        for row in rows((ROOT / "docs" / "conformance.md").read_text())
+        if row[:2] == ["1.0-dev", "cards of 1.0 alone"]
+    ]
+    passed, failed, skipped = map(sum, zip(*counted, strict=True))
+    words = " ".join(section.split())
+    assert failed == 1
+    assert f"passes {passed} checks and fails one; {skipped} are skipped" in words

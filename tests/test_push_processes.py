@@ -141,7 +141,7 @@ async def give_up(data: Path, task: str) -> None:
         async def dead() -> bool:
             entry = await hooks.entry(task, task)
             assert entry is not None
-            kept = Kept(entry.hook, entry.kept.cursor, 12, "HTTP 500", "dead")
+            kept = Kept(entry.hook, entry.kept.cursor, 12, "HTTP 500", ended="dead")
             return entry.kept.attempts > 0 and await hooks.save(entry, kept, None) is not None
 
         await until(dead)

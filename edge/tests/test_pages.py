@@ -24,7 +24,7 @@ def commands(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[
 
 
 def test_every_command_and_option_is_documented() -> None:
-    for name, parser in commands(cli._parser()):
+    for name, parser in commands(cli.command_line()):
         assert f"`{name}" in PAGE, name
         for action in parser._actions:
             assert (

@@ -65,7 +65,8 @@ from parley.settings import Settings, blobs_location, postgres_url
 from parley.stores.blobs import open_blobs
 from parley.stores.cluster import PostgresCluster
 from parley.stores.memory import MemoryStore
-from parley.stores.postgres import PostgresStore, open_pool
+from parley.stores.pool import MAX_CONNECTIONS
+from parley.stores.postgres import SPARE_CONNECTIONS, PostgresStore, open_pool
 from parley.stores.records import MemoryRecords, PostgresRecords, SqliteRecords
 from parley.stores.signals import NoSignals, PostgresSignals
 from parley.stores.solo import Solo
@@ -134,8 +135,9 @@ def _keep_ms(settings: Settings) -> int | None:
 async def _open_store(settings: Settings) -> tuple[LogStore, Cluster, Signals]:
     if settings.store == "postgres":
         url = postgres_url(settings)
-        pool = await open_pool(url)
-        return PostgresStore(pool), PostgresCluster(pool, settings.lease_s), PostgresSignals(url, pool)
+        pool = await open_pool(url, most=max(MAX_CONNECTIONS, settings.postgres_writers + SPARE_CONNECTIONS))
+        store = PostgresStore(pool, settings.postgres_writers, settings.postgres_batch)
+        return store, PostgresCluster(pool, settings.lease_s), PostgresSignals(url, pool)
     store = MemoryStore() if settings.store == "memory" else SqliteStore(settings.data_dir)
     return store, Solo(store), NoSignals()
 

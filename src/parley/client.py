@@ -73,6 +73,8 @@ class RemoteError(ParleyError):
 
 
 class Unreachable(ParleyError):
+    """Nobody answers at the address, or the connection broke too often."""
+
     code = "unreachable"
 
 

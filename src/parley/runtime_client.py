@@ -39,6 +39,8 @@ class RuntimeRefused(ParleyError):
 
 
 class RuntimeUnreachable(ParleyError):
+    """Nobody answers at the address, or the connection broke too often."""
+
     code = "unreachable"
 
 

@@ -66,6 +66,8 @@ class Settings(BaseSettings):
         "sqlite", description="Where logs are kept; memory forgets at exit."
     )
     postgres_url: SecretStr | None = Field(None, description="Address of the PostgreSQL database.")
+    postgres_writers: int = Field(1, ge=1, le=64, description="How many transactions write to it side by side.")
+    postgres_batch: int = Field(512, ge=1, le=4096, description="How many runs one of them may hold.")
     max_sends_per_second: float | None = Field(
         None, gt=0, description="How many messages a principal may send in a second, in the long run."
     )

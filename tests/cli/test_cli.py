@@ -128,7 +128,7 @@ async def test_settings_and_migrations_are_shown(tmp_path: Path) -> None:
     assert shown["host"]["origin"] == "default"
     assert "9000" in (await parley("config", cwd=tmp_path)).out
     first = await parley("migrate", "--data-dir", str(tmp_path / "d"), "--json")
-    assert json.loads(first.out) == {"applied": [one.id for one in migrations("sqlite")]}
+    assert json.loads(first.out) == {"applied": [one.id for one in migrations("sqlite")], "waiting": []}
     assert (await parley("migrate", "--data-dir", str(tmp_path / "d"))).out == "up to date\n"
     assert (await parley("migrate", "--data-dir", str(tmp_path / "d"), "--phase", "middle")).code == 2
 

@@ -114,7 +114,7 @@ async def test_few_files() -> None:
 
 async def test_an_extra_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
-    monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(checks.extras, "find_spec", lambda name: None)
     assert "extra_missing" in {
         one.code for one in checks.local_findings(load(redis_url="redis://x/0"), checks.read_definitions(load()))
     }

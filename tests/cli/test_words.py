@@ -125,6 +125,14 @@ def test_names_are_cut_to_their_last_component(given_name: str, safe: str) -> No
     assert safe_name(given_name, "made", "text/plain") == safe
 
 
+@pytest.mark.parametrize(
+    ("name", "file"), [("report.md", "report.md"), ("Version 1. Draft", "a.txt"), ("Notes", "a.txt")]
+)
+def test_an_artifact_that_is_named_as_a_file_is_saved_as_one(name: str, file: str) -> None:
+    task = {"artifacts": [{"artifactId": "a", "name": name, "parts": [{"text": "words"}]}]}
+    assert [one.name for one in saved(task)] == [file]
+
+
 def test_artifacts_get_names_of_their_own() -> None:
     def artifact(id_: str, *content: dict[str, object]) -> dict[str, object]:
         return {"artifactId": id_, "parts": list(content)}

@@ -26,10 +26,12 @@ expect.set_options(timeout=15_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if BROWSER is not None:
-        return
+    """Whatever is looked at in a browser is slow: it starts one, and a server beside it."""
     for item in items:
-        if HERE in item.path.parents and "browser" in getattr(item, "fixturenames", ()):
+        if HERE not in item.path.parents or "browser" not in getattr(item, "fixturenames", ()):
+            continue
+        item.add_marker(pytest.mark.slow)
+        if BROWSER is None:
             _skipped.append(item.nodeid)
             item.add_marker(pytest.mark.skip(reason="no browser"))
 

@@ -1,7 +1,7 @@
 import pytest
 
 from parley.core.artifacts import text_part
-from parley.core.commands import Begin, Emit, Give, Steer
+from parley.core.commands import MAX_RESCUES, Begin, Emit, Give, Recover, Steer
 from parley.core.conversations import Message
 from parley.core.events import Completed, Failed, InputRequired, Planned, Stepped
 from parley.core.orchestrations import Orchestration, words_of
@@ -65,6 +65,26 @@ class Stage(Book):
         return view_of(self.events)
 
 
+def test_one_that_waits_for_a_step_is_rescued_as_often_as_it_takes() -> None:
+    stage = Stage(step("a"))
+    assert stage.go() == ["a"]
+    for _ in range(MAX_RESCUES + 5):
+        stage.do(Recover(stage.epoch, "resume"))
+        stage.do(Begin("r"))
+    stage.settle("a", DONE)
+    assert conclusion(stage.now_at) is not None
+
+
+def test_one_that_dies_before_its_first_step_is_given_up() -> None:
+    stage = Stage(step("a"))
+    for _ in range(MAX_RESCUES):
+        stage.do(Recover(stage.epoch, "resume"))
+        stage.do(Begin("r"))
+    stage.do(Recover(stage.epoch, "resume"))
+    assert stage.run is not None
+    assert stage.run.state is State.FAILED
+
+
 def test_a_step_begins_when_all_it_depends_on_is_done() -> None:
     stage = Stage(step("a"), step("b"), step("c", "a", "b"))
     assert stage.go() == ["a", "b"]
@@ -107,6 +127,14 @@ def test_a_step_is_tried_again_after_a_while_as_often_as_the_rules_say() -> None
     assert stage.go() == ["a"]
     stage.settle("a", BROKEN)
     assert (stage.now_at.step("a").status, stage.now_at.step("a").attempt) == ("failed", 3)
+
+
+def test_a_retry_is_not_put_off_by_a_server_whose_clock_is_ahead() -> None:
+    stage = Stage(step("a"), rules=Rules(auto_retry=True, retry_delay_ms=100))
+    stage.go()
+    stage.tell(Settle("a", 1, BROKEN, stage.now + 300_000))
+    assert stage.now_at.step("a").due > stage.now + 300_000
+    assert stage.go() == ["a"]
 
 
 def test_what_cannot_end_otherwise_is_not_tried_again() -> None:

@@ -134,12 +134,39 @@ def test_python_files_and_modules_are_definitions_too(folder: Path) -> None:
     assert only(read()).slug == "p"
 
 
-def test_the_folder_is_taken_when_nothing_is_named() -> None:
-    assert sources([], "parley.toml") == Sources(("agents",), Path("parley.toml"))
-    assert sources(["x.py"], "parley.toml").names == ("x.py",)
+def test_whatever_drives_an_agent_is_found_in_a_python_file(folder: Path) -> None:
+    (folder / "drivers.py").write_text(
+        "from parley import Text\nfrom parley.core.agents import Agent\n"
+        "class Driver:\n"
+        "    agent = Agent('driven', 'Driven', 'Driven by hand.')\n"
+        "    async def run(self, turn): yield Text('hi')\n"
+        "driven = Driver()\n"
+        "class Other:\n"
+        "    agent = 'nobody'\n"
+        "    def run(self): ...\n"
+        "other = Other()\n"
+    )
+    reading = read("agents/drivers.py")
+    assert only(reading).slug == "driven"
+    assert reading.defined[0].kind == "driver"
+    (folder / "none.py").write_text("number = 7\n")
+    assert faults(read("agents/none.py")) == ["agents/none.py: there is no @agent function in it, and no other driver"]
+
+
+def test_the_folder_is_taken_when_nothing_is_named(folder: Path) -> None:
+    assert sources([], "parley.toml") == Sources((), Path("parley.toml"), Path("agents"))
+    assert sources(["x.py"], "parley.toml") == Sources(("x.py",), Path("parley.toml"))
+    (folder / "p.yaml").write_text("function: {call: 'bots.py:decorated'}\n")
+    assert only(Reading(sources([], "parley.toml"))).slug == "p"
+
+
+def test_a_folder_that_is_not_there_yet_is_no_fault() -> None:
     Path("agents/bots.py").unlink()
     Path("agents").rmdir()
-    assert sources([], "parley.toml").names == ()
+    reading = Reading(sources([], "parley.toml"))
+    assert (reading.faults, reading.drivers) == ([], [])
+    Path("agents").mkdir()
+    assert reading.stale
 
 
 def test_an_editors_own_files_are_left_alone(folder: Path) -> None:

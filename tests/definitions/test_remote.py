@@ -64,6 +64,6 @@ def test_what_is_wrong_is_told_in_its_place(
 
 
 def test_without_the_extra_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parley.drivers.remote.options.find_spec", lambda name: None)
+    monkeypatch.setattr("parley.extras.find_spec", lambda name: None)
     (fault,) = reading(tmp_path, "remote:\n  url: https://example.com\n").faults
     assert "parley-a2a[remote]" in fault.message

@@ -199,3 +199,17 @@ async def test_over_the_wire(folder: Path, tmp_path: Path) -> None:
         (folder / "bot.yaml").unlink()
         await until(gone)
     assert await running.stop() == 0
+
+
+async def test_a_folder_that_is_made_later_is_served(tmp_path: Path, told: Told) -> None:
+    folder = tmp_path / "agents"
+    definitions = Definitions(Sources((), tmp_path / "parley.toml", folder), [demo])
+    async with (
+        serving(tmp_path / "data", definitions.drivers, store="memory") as server,
+        following(definitions, server.exchange),
+    ):
+        folder.mkdir()
+        (folder / "code.py").write_text(CODE.format(name="answer", answer="first"))
+        define(folder, "bot", "One")
+        assert (await told.next())[1]["added"] == ["bot"]
+        assert await say(server) == "first"

@@ -282,6 +282,7 @@ async def test_kill_9_of_the_launcher_leaves_no_program(tmp_path: Path) -> None:
         await until(lambda: not alive(pids()[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "command"),
     [("x = bytearray(900_000_000)", {"memory_mb": 200}), ("while True: pass", {"cpu_s": 1})],

@@ -1,19 +1,20 @@
 """Who may ask for how much, where work comes in."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from parley import NeedInput, Text, Turn, agent
+from parley import NeedInput, Text, Turn, agent, telemetry
 from parley.core.access import LOCAL, Principal
 from parley.core.artifacts import text_part
 from parley.core.conversations import Message
 from parley.core.runs import State
 from parley.core.views import View
 from parley.drivers.function import FunctionDriver
-from parley.engine.admission import UNLIMITED, Allowance
+from parley.engine.admission import TOLD_EVERY_MS, UNLIMITED, Allowance
 from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange
 from parley.engine.ports import LogStore
@@ -24,6 +25,7 @@ from parley.stores.blobs import open_blobs
 from parley.stores.memory import MemoryStore
 from parley.stores.signals import NoSignals
 from parley.stores.solo import Solo
+from parley.telemetry.severity import QUIET
 from parley.testing.waiting import until
 
 ANN = Principal("user", "ann")
@@ -106,6 +108,37 @@ async def test_an_agent_is_asked_no_more_often_than_it_allows(opened: Any) -> No
     hands.now += 1000
     await hands.send("capped", principal=ANN)
     assert len(await hands.exchange.store.run_ids("", 10)) == 4
+
+
+async def test_a_flood_of_refusals_is_counted_one_by_one_and_told_now_and_then(opened: Any) -> None:
+    hands = await opened()
+    counted: list[str] = []
+    told: list[int] = []
+    detach = telemetry.attach(lambda name, fields: _note(name, fields, counted, told))
+    try:
+        for _ in range(2):
+            await hands.send("capped")
+        for _ in range(30):
+            with pytest.raises(RateLimited):
+                await hands.send("capped")
+            hands.now += 1
+        assert told == [1]
+        hands.now += TOLD_EVERY_MS
+        for _ in range(12):
+            with contextlib.suppress(RateLimited):
+                await hands.send("capped")
+    finally:
+        detach()
+    assert told == [1, 30]
+    assert len(counted) == 40
+    assert "send.refused" in QUIET
+
+
+def _note(name: str, fields: dict[str, Any], counted: list[str], told: list[int]) -> None:
+    if name == "send.refused":
+        counted.append(fields["agent"])
+    elif name == "sends.refused":
+        told.append(fields["count"])
 
 
 async def test_a_principal_sends_no_more_often_than_it_may_whatever_it_sends(opened: Any) -> None:

@@ -23,6 +23,7 @@ from parley.engine.exchange import Exchange
 from parley.engine.export import Press
 from parley.engine.ports import Listing, LogStore
 from parley.engine.requests import Branch, Send
+from parley.engine.streams import read_all
 from parley.errors import (
     AgentNotFound,
     ConversationBusy,
@@ -36,8 +37,10 @@ from parley.errors import (
 from parley.exports import RENDERERS
 from parley.ids import ConversationId, RunId, new_id
 from parley.stores.blobs import open_blobs
+from parley.stores.memory import MemoryStore
 from parley.stores.signals import NoSignals
 from parley.stores.solo import Solo
+from parley.testing.logs import LogWriter, put
 
 ANN, BEN = Principal("user", "ann"), Principal("user", "ben")
 DAY = 24 * 3600 * 1000
@@ -179,6 +182,23 @@ async def test_a_conversation_that_is_known_from_a_run_exists_for_its_owner(parl
     assert await parlour.conversations.exists(BEN, "talk") is None
     with pytest.raises(ConversationNotFound):
         await parlour.conversations.page(BEN, "talk")
+
+
+async def test_what_was_said_while_an_older_version_wrote_is_shown_too(parlour: Parlour, store: LogStore) -> None:
+    """It knows nothing of the counts in a row, and drops them."""
+    if isinstance(store, MemoryStore):
+        pytest.skip("No older process can have written there.")
+    question = await parlour.say("write", "asker")
+    log = LogWriter(question.run.id)
+    log.events = await read_all(store, question.run.id)
+    head = await store.head(question.run.id)
+    assert head is not None
+    log.run = msgspec.structs.replace(head.run, said=0, said_at=0, fold=0)
+    await put(store, log.progress())
+    (listed,), _ = await store.list_runs(Listing())
+    assert (listed.said, listed.fold) == (0, 0)
+    assert await parlour.words() == ["write", "For whom?"]
+    assert (await parlour.page()).total == 2
 
 
 async def test_messages_are_read_in_order_and_notices_only_when_asked_for(parlour: Parlour) -> None:

@@ -50,12 +50,15 @@ class House:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.clock = Clock()
+        self.steady = 0.0
         self.records = MemoryRecords()
         self.exchange, self.elsewhere = self._opened()
 
     def _opened(self) -> tuple[Exchange, Elsewhere]:
         exchange = Exchange(self.store, open_blobs("memory:"), Solo(self.store), NoSignals(), clock=self.clock)
-        return exchange, Elsewhere(exchange, self.records, lease_s=LEASE_S, grace_s=5, clock=self.clock)
+        return exchange, Elsewhere(
+            exchange, self.records, lease_s=LEASE_S, grace_s=5, clock=self.clock, steady=lambda: self.steady
+        )
 
     async def restart(self) -> None:
         """As after a crash: what was in memory is gone."""
@@ -125,6 +128,34 @@ async def test_a_lease_that_runs_out_gives_the_turn_to_another(house: House) -> 
         await house.elsewhere.finish(first.lease, [Done("late")], b"1")
     await verify_run(house.store, second.run.id)
     assert await house.leases() == 0
+
+
+async def test_a_lease_given_by_a_wrong_clock_ends_when_nobody_renews_it(house: House) -> None:
+    await house.start(far())
+    await house.ask()
+    house.clock.pass_s(600)
+    first = await house.claim()
+    house.clock.pass_s(-600)
+    for steady in (0, LEASE_S - 1):
+        house.steady = steady
+        await house.elsewhere.tick()
+        assert (await house.run(first)).owner == ME
+    house.steady = LEASE_S
+    await house.elsewhere.tick()
+    assert (await house.claim(OTHER)).run.id == first.run.id
+
+
+async def test_a_lease_that_is_renewed_is_kept_whatever_the_leaders_clock_says(house: House) -> None:
+    await house.start(far())
+    await house.ask()
+    claim = await house.claim()
+    for step in range(1, 6):
+        house.clock.pass_s(-600)
+        house.steady = step * (LEASE_S - 1)
+        await house.elsewhere.tick()
+        house.clock.pass_s(600 + LEASE_S - 1)
+        (held,) = await house.elsewhere.renew([claim.lease])
+        assert held.standing == "held"
 
 
 async def test_after_three_attempts_the_task_fails(house: House) -> None:

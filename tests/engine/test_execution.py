@@ -9,12 +9,13 @@ import pytest
 from parley import AgentError, Answer, ArtifactChunk, Done, Failed, NeedInput, Reply, Status, Text, Turn, agent
 from parley.core.access import LOCAL, Principal
 from parley.core.artifacts import Part, text_of, text_part
+from parley.core.commands import Cancel
 from parley.core.conversations import Message
 from parley.core.runs import State
 from parley.core.views import View
 from parley.drivers.function import FunctionDriver
 from parley.engine.audit import verify_run
-from parley.engine.commands import Outcome
+from parley.engine.commands import Commands, Outcome
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Store
 from parley.engine.requests import Send
@@ -561,3 +562,22 @@ async def test_a_turn_is_told_of_input_that_it_has_not_read(house: House) -> Non
     await ask(exchange, "listener", "stop", run=first.run.id)
     view = await exchange.settled(first)
     assert (heard, view.status.state) == (["go", "stop"], State.COMPLETED)
+
+
+async def test_a_cancel_that_another_replica_recorded_is_noticed_by_what_the_agent_says_next(house: House) -> None:
+    """Its own append takes the cancel in, so that a signal of it, which comes later, is no news any more."""
+    may_speak = asyncio.Event()
+
+    @agent("sleeper")
+    async def sleeper(turn: Turn):
+        await may_speak.wait()
+        yield Status("asleep")
+        await asyncio.Event().wait()
+
+    exchange = await house.open(sleeper)
+    outcome = await ask(exchange, "sleeper")
+    await Commands(house.store, lambda run, events: None).execute(outcome.run.id, Cancel("local"))
+    may_speak.set()
+    async with asyncio.timeout(5):
+        view = await exchange.settled(outcome)
+    assert view.status.state is State.CANCELED

@@ -230,6 +230,75 @@ async def test_a_pause_that_is_asked_for_is_kept_within_bounds(world: World) -> 
         assert (await world.entry(hook)).record.due == world.clock.now + kept * 1000
 
 
+async def test_a_clock_that_was_wrong_puts_nothing_off_for_longer_than_a_pause(world: World) -> None:
+    """Whether it is set right while the same one leads, or another one does."""
+    for id_, leader in (("a", world.replica()), ("b", None)):
+        writer = await world.run(progress=1)
+        push = leader or world.replica()
+        await push.tick()
+        world.clock.pass_s(600)
+        await push.tick()
+        world.answers = [NO]
+        hook = await push.attach(state(writer), wanted(id_), 2)
+        await world.quiet(push)
+        assert (await world.entry(hook)).state == "retrying"
+        world.clock.pass_s(-600)
+        again = leader or world.replica()
+        await again.tick()
+        await world.quiet(again)
+        assert world.posts[-2:] == [(id_, 3), (id_, 3)]
+        assert (await world.entry(hook)).state == "live"
+
+
+async def test_one_made_by_a_replica_whose_clock_is_ahead_is_found_at_once(world: World) -> None:
+    leader, other = world.replica(), world.replica(leads=False)
+    await leader.tick()
+    writer = await world.run(progress=1)
+    world.clock.pass_s(600)
+    await other.attach(state(writer), wanted(), 2)
+    world.clock.pass_s(-600)
+    await leader.tick()
+    await world.quiet(leader)
+    assert world.posts == [("h", 3)]
+
+
+async def test_a_pause_is_kept_when_the_clock_is_right(world: World) -> None:
+    push = world.replica()
+    writer = await world.run(progress=1)
+    world.answers = [Verdict("refused", "HTTP 429", 600)]
+    await push.attach(state(writer), wanted(), 2)
+    await world.quiet(push)
+    other = world.replica()
+    for seconds in (0, 590):
+        world.clock.pass_s(seconds)
+        for one in (push, other):
+            await one.tick()
+            await world.quiet(one)
+        assert world.posts == [("h", 3)]
+
+
+async def test_what_could_not_be_read_when_a_run_grew_is_told_in_the_next_round(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not when a hook that was quiet for long would be looked at by itself."""
+    push = world.replica()
+    await push.tick()
+    writer = await world.run()
+    await push.attach(state(writer), wanted(), 2)
+    await world.quiet(push)
+
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("x")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(world.store, "head", away)
+        await world.grow(writer, push)
+        await world.quiet(push)
+    await push.tick()
+    await world.quiet(push)
+    assert world.posts == [("h", 3)]
+
+
 async def test_what_breaks_on_our_side_counts_as_in_vain(world: World) -> None:
     async def broken(hook: Hook, run: Run, event: Event) -> Verdict:
         raise StoreUnavailable("x") if hook.id == "a" else RuntimeError("x")

@@ -212,9 +212,9 @@ async def test_slots_follow_the_limit(cluster: Cluster) -> None:
     assert [await take(1), await take(1)] == [True, False]
     assert [await take(3), await take(3), await take(3)] == [True, True, False]
     assert not await take(2)
-    await cluster.give_slot("a", cluster.replica)
+    await cluster.keep_slots("a", cluster.replica, 2)
     assert not await take(2)
-    await cluster.give_slot("a", cluster.replica)
+    await cluster.keep_slots("a", cluster.replica, 1)
     assert [await take(2), await take(2)] == [True, False]
 
 
@@ -226,10 +226,10 @@ async def test_slots_that_others_hold_beyond_a_lowered_limit_count(database: str
     assert await one.take_slot("a", 3)
     assert await other.take_slot("a", 3)
     assert await other.take_slot("a", 3)
-    await one.give_slot("a", one.replica)
+    await one.keep_slots("a", one.replica, 0)
     assert not await one.take_slot("a", 1)
     assert not await one.take_slot("a", 2)
-    await other.give_slot("a", other.replica)
+    await other.keep_slots("a", other.replica, 1)
     assert not await one.take_slot("a", 1)
     assert await one.take_slot("a", 2)
     await PostgresStore(pool).close()

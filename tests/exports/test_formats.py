@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from msgspec import Raw
 
+from parley import extras
 from parley.core.documents import Conversation, Document, Version
 from parley.core.transcripts import Role, Said
 from parley.engine.export import Cover, Renderer, Sheet
@@ -175,8 +176,8 @@ def test_a_pdf_that_takes_too_much_is_refused(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_server_without_a_typesetter_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pdf, "find_spec", lambda name: None)
-    with pytest.raises(Unsupported, match="extra"):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(Unsupported, match=r"parley-a2a\[pdf\]"):
         RENDERERS["pdf"]().opening(COVER)
 
 

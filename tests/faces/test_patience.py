@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from starlette.types import Message
 
 from parley import ArtifactChunk, NeedAuth, Status, Text, Turn, agent
 from parley.faces import patience
@@ -101,3 +102,17 @@ async def test_a_blocking_send_is_kept_alive_by_spaces(
         assert reply.headers["content-type"] == "application/json"
         quick = await at.ask(http, "get", "nope")
         assert quick.text.startswith("{")
+
+
+async def test_an_answer_that_comes_just_when_the_waiting_becomes_long_is_a_whole_one() -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    patient = patience.Patience(send)
+    patient._begin()
+    await patient.answer(404, b"{}")
+    assert [(message["type"], message.get("status")) for message in sent] == [
+        ("http.response.start", 404), ("http.response.body", None),
+    ]  # fmt: skip

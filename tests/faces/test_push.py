@@ -136,6 +136,7 @@ async def test_the_same_send_again_adds_no_second_configuration(clients: Clients
     assert [post.seq for post in receiver.posts] == sorted({post.seq for post in receiver.posts})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", [[500, 503], ["reset"], [404], [302]])
 async def test_an_update_is_tried_again_until_it_is_taken(
     clients: Clients, receiver: Receiver, trouble: list[Any]
@@ -170,6 +171,7 @@ async def test_who_says_410_is_told_no_more(clients: Clients, receiver: Receiver
     assert len(receiver.posts) == 1
 
 
+@pytest.mark.slow
 async def test_a_receiver_that_asks_for_a_pause_gets_it(clients: Clients, receiver: Receiver) -> None:
     receiver.moods["/hook"].append(429)
     receiver.extra["/hook"] = "retry-after: 2"

@@ -19,7 +19,8 @@ from parley.errors import (
     ModelNotSetUp,
     ModelUnavailable,
 )
-from parley.models import names, openai_compatible
+from parley.extras import ExtraMissing
+from parley.models import openai_compatible
 from parley.models.names import Access, open_model
 from parley.models.offline import OfflineModel
 from parley.telemetry.trace import Trace, entered
@@ -244,11 +245,9 @@ def test_a_name_that_is_none_is_refused(name: str) -> None:
 
 
 def test_a_missing_package_is_told(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(module: str) -> None:
-        raise ModuleNotFoundError(name=wire.name.split(":")[0])
-
-    monkeypatch.setattr(names, "import_module", missing)
-    with pytest.raises(Invalid, match=r"pip install 'parley-a2a\[llm\]'"):
+    vendor = wire.name.split(":")[0]
+    monkeypatch.setattr("parley.extras.find_spec", lambda module: None if module == vendor else object())
+    with pytest.raises(ExtraMissing, match=r"pip install 'parley-a2a\[llm\]'"):
         open_model(wire.name, Access())
 
 

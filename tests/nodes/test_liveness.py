@@ -210,3 +210,20 @@ async def test_of_a_thousand_that_come_back_at_once_all_are_online_after_a_few_c
     await asyncio.gather(*(world.replicas["a"].nodes.heartbeat(node, Beat(world.now)) for node in nodes))
     assert {node.status for node in await world.store.find(NodeQuery())} == {Status.ONLINE}
     assert world.store.commits <= 10
+
+
+async def test_a_heartbeat_is_known_also_while_it_is_being_written_down() -> None:
+    class Slow(MemoryNodes):
+        going = asyncio.Event()
+
+        async def beat(self, beats: Mapping[str, Beat]) -> None:
+            self.going.set()
+            await asyncio.Event().wait()
+
+    store = Slow()
+    liveness = Liveness(store, Changes(store, lambda _: None), lambda: START)
+    liveness.note(NODE, Beat(START, active_tasks=3))
+    writing = asyncio.ensure_future(liveness.flush())
+    await store.going.wait()
+    assert liveness.noted(Node(NODE, "One", beat=Beat(START))) == Beat(START, active_tasks=3)
+    writing.cancel()

@@ -13,6 +13,7 @@ from parley.client import Client
 from parley.core.nodes import PLATFORM
 from parley.node.verifying import CALLER, PairGuarded, PairVerifier
 from parley.security.cards import verify_card
+from parley.testing.receivers import receiving
 from parley.testing.servers import Server
 from parley.testing.waiting import until
 from tests.drivers.sdk_agent import sdk_server
@@ -149,6 +150,20 @@ async def test_calls_of_a_busy_node_wait_and_begin_at_its_next_heartbeat_with_ro
     task = await settled(fleet, node, queued["queue_id"])
     assert (task["status"]["state"], gate.begun) == ("completed", ["first"])
     assert (await say(fleet, node, "second"))["status"]["state"] == "completed"
+
+
+async def test_a_call_that_waits_tells_its_webhook_all_the_same(fleet: Fleet, target: Server, gate: Gate) -> None:
+    node = await at(fleet, target, "holder")
+    await node.beat(active_tasks=1)
+    async with receiving() as receiver:
+        told = {"pushNotificationConfig": {"url": receiver.url()}}
+        body = asked("message/send", message=message("first", "m-1"), configuration=told)
+        assert [(await call(fleet, node, body)).status_code for _ in range(2)] == [202, 202]
+        gate.open.set()
+        await node.beat(active_tasks=0)
+        await until(lambda: bool(receiver.posts) and receiver.posts[-1].json["status"]["state"] == "completed")
+        seen = [post.seq for post in receiver.posts]
+        assert seen == sorted(set(seen))
 
 
 async def settled(fleet: Fleet, node: Node, task: str) -> Json:

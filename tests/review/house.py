@@ -54,14 +54,15 @@ class House:
         return self.who[name]()
 
     async def ask(
-        self, who: str, method: str, path: str, body: Any = None, headers: Headers | None = None
-    ) -> httpx2.Response:
+        self, who: str, method: str, path: str, body: Any = None, headers: Headers | None = None,
+        form: Headers | None = None,
+    ) -> httpx2.Response:  # fmt: skip
         """The answer; of a stream at most how it begins, which is all that is read of an agent's."""
         given = {**self.headers(who), **(headers or {})}
-        async with self.http.stream(method, path, json=body, headers=given) as reply:
+        async with self.http.stream(method, path, json=body, data=form, headers=given) as reply:
             if "text/event-stream" not in reply.headers.get("content-type", ""):
                 await reply.aread()
-            elif path.startswith("/agents/"):
+            elif path == "/" or path.startswith("/agents/") or path.endswith("/a2a"):
                 reply.extensions["first"] = await anext(reply.aiter_text())
             return reply
 

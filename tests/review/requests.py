@@ -57,12 +57,12 @@ def request_for(asked: str, rule: Rule | None, node: str) -> Asked:
             return (
                 "POST",
                 "/agents/echo",
-                {**_a2a("JSON-RPC " + dialect.version, operation)[2], "method": rest},
+                {**a2a_for("JSON-RPC " + dialect.version, operation)[2], "method": rest},
                 version,
             )
         case "REST":
             version, _, operation = rest.partition(" ")
-            return (*_a2a(f"HTTP+JSON {version}", operation), {"A2A-Version": version})
+            return (*a2a_for(f"HTTP+JSON {version}", operation), {"A2A-Version": version})
         case _:
             own = rest.startswith(("/workspaces", "/registry"))
             path = re.sub(r"\{(\w+)(:\w+)?\}", lambda found: _place(found[1], node if own else new_id()), rest)
@@ -78,12 +78,12 @@ def _filled(body: Any, node: str) -> Any:
     return {name: node if value == "{node}" else value for name, value in body.items()} if body else body
 
 
-def _a2a(wire: str, operation: str) -> tuple[str, str, Any]:
-    base, task = "/agents/echo", new_id()
+def a2a_for(wire: str, operation: str, task: str | None = None) -> tuple[str, str, Any]:
+    base, task = "/agents/echo", task if task is not None else "" if operation in ("send", "stream") else new_id()
     if operation == "card":
         if wire.startswith("JSON-RPC"):
             return "POST", base, {"jsonrpc": "2.0", "id": 1}
         return "GET", f"{base}/extendedAgentCard" if wire.endswith("1.0") else f"{base}/v1/card", None
     if operation == "fork":
         return "POST", f"{base}/tasks/{task}:fork", {}
-    return Wire(wire).request(operation, "" if operation in ("send", "stream") else task)
+    return Wire(wire).request(operation, task)

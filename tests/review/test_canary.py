@@ -22,10 +22,12 @@ from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
 from parley.engine.ports import Driver, Sampling
 from parley.models.names import Access, open_model
 from parley.stores.pool import connect
+from parley.telemetry import logs
 from parley.testing.databases import fresh_database
 from parley.testing.waiting import until
 from tests.faces.modes.agents import writer
 from tests.review.house import House, open_house, signed
+from tests.review.walk import asked_of
 from tests.tools.mcp.conftest import server
 
 ECHOED = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
@@ -126,11 +128,17 @@ async def everything(house: House, replies: list[httpx2.Response], peer: str) ->
     await ask("oidc", "GET", "/admin/whoami")
     await ask("runtime", "GET", "/agent-runtimes/runtime/status")
     await ask("node", "GET", f"/workspaces/{house.nodes['node'].id}")
-    for path in ("/metrics", "/admin/keys", "/admin/agents", "/admin/runs", "/workspaces", "/console/agents/tools"):
+    for path in plain_pages(house):
         await ask("admin", "GET", path)
     for who, headers in shown_wrong(house):
         for path in ("/admin/whoami", "/internal/v1/health", "/agent-runtimes/runtime/status", "/workspaces"):
             await ask(who, "GET", path, None, headers)
+
+
+def plain_pages(house: House) -> list[str]:
+    """Everything that can be read without naming anything, whatever there will be; and what tells most of an agent."""
+    reads = [one.removeprefix("GET ") for one in asked_of(house.server.app) if one.startswith("GET ")]
+    return [*(path for path in reads if "{" not in path), "/console/agents/tools", "/console/agents/remote"]
 
 
 def shown_wrong(house: House) -> Iterator[tuple[str, dict[str, str]]]:
@@ -162,8 +170,9 @@ async def dumped(url: str) -> Iterator[str]:
 
 @pytest.mark.slow
 async def test_no_secret_is_told_kept_exported_counted_or_answered(
-    tmp_path: Path, postgres: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path: Path, postgres: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     place = urlsplit(await fresh_database(postgres))
     login = f"{place.username}:canary-database-81f0@"
     database = urlunsplit(place._replace(netloc=login + place.netloc.rpartition("@")[2]))
@@ -171,6 +180,7 @@ async def test_no_secret_is_told_kept_exported_counted_or_answered(
     monkeypatch.setenv("CANARY_REMOTE_KEY", "canary-remote-81f0")
     monkeypatch.setenv("CANARY_TOOL_HEADER", "Bearer canary-tool-header-81f0")
     replies: list[httpx2.Response] = []
+    quiet = logs.configure("json", "debug")
     with listening() as told:
         async with parrot() as peer, open_house(
             tmp_path / "data", *agents(peer, tmp_path), store="postgres", postgres_url=database,
@@ -179,15 +189,19 @@ async def test_no_secret_is_told_kept_exported_counted_or_answered(
             await everything(house, replies, peer)
             secrets = secrets_of(house)
             links = [reply for reply in replies if "sig=" in str(reply.request.url)]
+    quiet()
+    lines = capfd.readouterr()
     assert len(links) == 3
     assert all(reply.status_code == 200 for reply in links)
     everywhere = {
         "told": "\n".join(told),
+        "log lines": f"{lines.out}\n{lines.err}\n{caplog.text}",
         "the database": "\n".join(await dumped(database)),
         "files": "\n".join(file.read_bytes().decode("latin-1") for file in files_under(tmp_path / "data")),
         "answers": "\n".join(f"{reply.text} {reply.headers}" for reply in replies if reply.is_stream_consumed),
     }
     assert len(told) > 50
+    assert lines.err.count('"event"') > 20
     key = (tmp_path / "data" / "secret.key").read_text().split()[0]
     wanted = {"canary": "81f0", "signing": "the-secret-of-the-review", "sealing": key, "PEM": "PRIVATE KEY", **secrets}
     assert all(len(secret) > 3 for secret in wanted.values())

@@ -2,12 +2,16 @@
 the matrix, the forms of single tokens in tests/security."""
 
 import hmac
+import itertools
 import json
+import re
 import time
+import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import grpc
 import httpx2
 import pytest
 import pytest_asyncio
@@ -17,7 +21,8 @@ from joserfc.jws import JWSRegistry
 
 from parley.clock import now_ms
 from parley.security.signatures import Claims, claims_for, sign
-from tests.review.house import SECRET, House, bearer, open_house, signed
+from tests.faces.test_grpc import address_of
+from tests.review.house import SECRET, House, bearer, far, open_house, signed
 from tests.security.issuer import AUDIENCE, Issuer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -28,7 +33,7 @@ HEALTH = "/internal/v1/health"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    async with open_house(tmp_path_factory.mktemp("credentials")) as house:
+    async with open_house(tmp_path_factory.mktemp("credentials"), far("spare")) as house:
         yield house
 
 
@@ -131,6 +136,125 @@ async def test_a_credential_that_is_there_twice_is_none(house: House) -> None:
         base = [(key, value) for key, value in base if key != name]
         for path in (WHO, HEALTH, "/agent-runtimes/runtime/status", "/workspaces", "/api/agent2agent/openapi.json"):
             assert await asked(house, [*base, (name, one), (name, other)], path) == 401, (name, path)
+
+
+async def test_over_grpc_too_a_credential_that_is_there_twice_is_none(house: House) -> None:
+    user, admin = (house.headers(who)["Authorization"] for who in ("user", "admin"))
+    for name, values in (("authorization", (user, admin)), ("x-api-key", (admin[7:], user[7:]))):
+        metadata = (("tenant", "echo"), *((name, value) for value in values))
+        async with grpc.aio.insecure_channel(await address_of(house.server)) as channel:
+            call = channel.unary_unary("/lf.a2a.v1.A2AService/ListTasks")
+            assert await call(b"", metadata=metadata[:2]).code() == grpc.StatusCode.OK
+            assert await call(b"", metadata=metadata).code() == grpc.StatusCode.UNAUTHENTICATED
+
+
+async def secrets_of(house: House) -> dict[str, Callable[[], str]]:
+    """One of everything that opens anything, without the header that it belongs in."""
+    made = (await house.ask("admin", "POST", "/workspaces", {"name": f"n-{uuid.uuid4()}"})).json()
+    code = (await house.ask("admin", "POST", "/admin/agents/spare/pairing", {})).json()["pairing_token"]
+    cookie = await signed_in(house)
+    tokens = {
+        who: house.headers(who)["Authorization"][7:] for who in ("user", "admin", "oidc", "runtime", "node", "pair")
+    }
+    return {
+        **{who: lambda token=token: token for who, token in tokens.items()},
+        "code": lambda: code,
+        "admission": lambda: made["registration_token"],
+        "cookie": lambda: cookie,
+        # Good once, so each time another.
+        "signature": lambda: signed(user_id=42)["X-OA-RUNTIME-SIGNATURE"],
+    }
+
+
+async def signed_in(house: House) -> str:
+    """What a browser keeps after its login."""
+    async with httpx2.AsyncClient(base_url=house.server.url) as browser:
+        found = re.search(r'name="csrf" content="([0-9a-f]+)"', (await browser.get("/console/login")).text)
+        assert found is not None
+        login = {"credential": house.headers("user")["Authorization"][7:], "csrf": found[1]}
+        entered = await browser.post("/console/login", data=login)
+        assert entered.status_code == 303, entered.text
+        return entered.cookies["parley_console"]
+
+
+def carriers(house: House) -> dict[str, Callable[[str], dict[str, str]]]:
+    return {
+        "bearer": bearer,
+        "key": lambda secret: {"X-API-Key": secret},
+        "runtime": lambda secret: {"X-Runtime-Token": secret},
+        "node": lambda secret: {"X-Workspace-ID": house.nodes["node"].id, **bearer(secret)},
+        "signature": lambda secret: {"X-OA-RUNTIME-SIGNATURE": secret, "X-OA-User-Id": "42"},
+        "cookie": lambda secret: {"Cookie": f"parley_console={secret}"},
+        "basic": lambda secret: {"Authorization": f"Basic {b64(f'user:{secret}'.encode())}"},
+    }
+
+
+def doors(house: House) -> dict[str, tuple[str, str, Any]]:
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    return {
+        "admin": ("GET", WHO, None),
+        "A2A": ("GET", "/agents/echo/tasks", None),
+        "002": ("GET", "/api/agent2agent/openapi.json", None),
+        "MCP": ("POST", "/mcp", ping),
+        "003": ("GET", HEALTH, None),
+        "000": ("GET", "/agent-runtimes/runtime/status", None),
+        "004": ("GET", f"/workspaces/{house.nodes['node'].id}/tokens", None),
+        "console": ("GET", "/console/inbox", None),
+        "metrics": ("GET", "/metrics", None),
+    }
+
+
+USERS = {"admin", "A2A", "002", "MCP", "console"}
+OPENS: dict[tuple[str, str], set[str]] = {
+    **{(who, carrier): USERS for who in ("user", "oidc") for carrier in ("bearer", "key", "node")},
+    **{("admin", carrier): USERS | {"metrics", "004"} for carrier in ("bearer", "key")},
+    # Whoever says to be a node is no administrator there.
+    ("admin", "node"): USERS | {"metrics"},
+    **{("runtime", carrier): {"000"} for carrier in ("bearer", "runtime", "node")},
+    ("node", "bearer"): {"004"},
+    ("node", "node"): {"004"},
+    ("signature", "signature"): USERS | {"003"},
+    ("cookie", "cookie"): {"console"},
+}
+"""Which doors a secret opens, by how it is carried. All that is not here stays shut."""
+
+
+@pytest.mark.slow
+async def test_no_secret_opens_another_door_however_it_is_carried(house: House) -> None:
+    secrets = await secrets_of(house)
+    wrong: list[str] = []
+    async with httpx2.AsyncClient(base_url=house.server.url) as http:
+        for (who, secret), (carrier, headers), (door, (method, path, body)) in itertools.product(
+            secrets.items(), carriers(house).items(), doors(house).items()
+        ):
+            # What a browser would keep is a credential itself.
+            http.cookies.clear()
+            given = {"Accept": "application/json", "A2A-Version": "1.0", **headers(secret())}
+            reply = await http.request(method, path, json=body, headers=given)
+            opened = reply.status_code not in (401, 403, 303)
+            if opened != (door in OPENS.get((who, carrier), set())):
+                wrong.append(f"{who} as {carrier} at {door}: {reply.status_code}")
+    assert not wrong, "\n".join(wrong)
+
+
+async def test_no_secret_counts_in_an_address(house: House) -> None:
+    """What stands in an address stands in the logs of everything on the way."""
+    user = house.headers("user")["Authorization"][7:]
+    for name in ("access_token", "api_key", "token", "key", "x-api-key", "authorization"):
+        for _, path, _ in doors(house).values():
+            assert (await house.http.get(f"{path}?{name}={user}")).status_code in (401, 303, 405), (name, path)
+
+
+async def test_a_code_and_an_admission_are_good_once(house: House) -> None:
+    code = (await house.ask("admin", "POST", "/admin/agents/spare/pairing", {})).json()["pairing_token"]
+    attach = "/agent-runtimes/runtime/attach-via-pairing"
+    tried = [(await house.http.post(attach, json={"pairing_token": code})).status_code for _ in range(2)]
+    assert tried == [200, 401]
+    made = (await house.ask("admin", "POST", "/workspaces", {"name": f"n-{uuid.uuid4()}"})).json()
+    body = {"id": made["id"], "url": "http://127.0.0.1:9001", "agent_card": {"name": "N"}}
+    admission = bearer(made["registration_token"])
+    tried = [(await house.http.post("/registry/register", json=body, headers=admission)).status_code for _ in range(2)]
+    assert tried == [200, 401]
 
 
 async def test_codes_and_tokens_of_the_same_road_are_not_each_other(house: House) -> None:

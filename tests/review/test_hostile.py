@@ -1,12 +1,15 @@
 """Hostile requests to everything there is: each is refused in words, soon, and nothing of it comes back as a header."""
 
+import asyncio
 import json
 import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
+import grpc
 import httpx2
 import pytest
 import pytest_asyncio
@@ -15,6 +18,7 @@ from parley import ArtifactChunk, Turn, agent, telemetry
 from parley.core.artifacts import Part
 from parley.testing.databases import fresh_database
 from parley.testing.waiting import until
+from tests.faces.test_grpc import address_of
 from tests.review.house import House, open_house, signed
 from tests.review.requests import Asked, request_for, ruled
 from tests.review.walk import asked_of
@@ -195,6 +199,43 @@ def put(body: Any, place: tuple[Any, ...], value: Any) -> Any:
     return copy
 
 
+async def test_a_body_that_is_too_long_is_refused_as_such(house: House) -> None:
+    """Before it is all there: the end of it is never sent."""
+    wrong: list[str] = []
+    for one in with_bodies(house):
+        method, path, _, headers = request_for(one, ruled(one), house.nodes["node"].id)
+        media = "application/x-www-form-urlencoded" if path.startswith("/console") else "application/json"
+        given = {**credentials(house, one, path), **headers, "Content-Type": media}
+        status = await flooded(house, method, path, given)
+        if (status == 413) == (one in UNREAD) or not 200 <= status < 500:
+            wrong.append(f"{one}: {status}")
+    assert not wrong, "\n".join(wrong)
+
+
+UNREAD = frozenset((
+    "POST /workspaces/{id}/tokens", "POST /workspaces/{id}/delegations/{delegation}/cancel",
+    "POST /admin/signing/rotate", "POST /admin/push/{task}/{id:path}/redrive", "POST /admin/agents/{slug}/pairing",
+    "POST /console/runs/{id:path}/answer", "POST /console/runs/{id:path}/cancel", "POST /console/runs/{id:path}/fork",
+))  # fmt: skip
+"""What needs no body, or answers before it has read any."""
+
+
+async def flooded(house: House, method: str, path: str, headers: dict[str, str]) -> int:
+    """The answer to a body that is a little over the limit, and says to be far over it."""
+    place = urlsplit(house.server.url)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    try:
+        lines = [f"{method} {path} HTTP/1.1", f"host: {place.netloc}", "content-length: 99999999999"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        writer.write("\r\n".join([*lines, "", ""]).encode() + b'{"a": "' + b"a" * 2_100_000)
+        async with asyncio.timeout(SOON_S):
+            return int((await reader.readuntil(b"\r\n")).split()[1])
+    except TimeoutError:
+        return 0
+    finally:
+        writer.close()
+
+
 @pytest.mark.parametrize(
     "media", ["text/plain", "multipart/form-data; boundary=x", "application/xml", "a/b; charset", ",", "x" * 5000]
 )
@@ -273,3 +314,50 @@ async def test_no_header_breaks_anything(house: House, value: bytes) -> None:
                     wrong.append(f"{one} with {name}: {said}")
     assert not wrong, "\n".join(wrong)
     assert not crashed
+
+
+async def test_no_message_over_grpc_breaks_anything(house: House) -> None:
+    """Bytes that are no message, one that is too long, and headers that are."""
+    wrong: list[str] = []
+    refused = {
+        "INVALID_ARGUMENT",
+        "RESOURCE_EXHAUSTED",
+        "NOT_FOUND",
+        "UNIMPLEMENTED",
+        "UNAVAILABLE",
+        "FAILED_PRECONDITION",
+        "OK",
+    }
+    good = tuple((name.lower(), value) for name, value in house.headers("user").items())
+    sent: dict[str, tuple[bytes, tuple[tuple[str, str], ...]]] = {
+        "garbage": (b"\xff" * 100, ()),
+        "half a message": (b"\x0a\x7f\x01", ()),
+        "deep": (b"\x0a\x02" * 20_000, ()),
+        "too long": (b"\x0a" + b"a" * 5_000_000, ()),
+        "long headers": (b"", (("x-long", "a" * 100_000),)),
+        "wrong headers": (b"", (("last-event-id", "-1"), ("idempotency-key", "a" * 5000))),
+    }
+    with crashes() as crashed:
+        async with grpc.aio.insecure_channel(await address_of(house.server)) as channel:
+            for one in asked_of(house.server.app):
+                if not one.startswith("gRPC "):
+                    continue
+                for name, (message, metadata) in sent.items():
+                    call = channel.unary_stream(f"/{one.removeprefix('gRPC ')}")(
+                        message, metadata=(("tenant", "echo"), *good, *metadata), timeout=10
+                    )
+                    begun = time.monotonic()
+                    code = await ended(call)
+                    if code not in refused or time.monotonic() - begun > SOON_S:
+                        wrong.append(f"{one} with {name}: {code} {await call.details()}")
+    assert not wrong, "\n".join(wrong)
+    assert not crashed
+
+
+async def ended(call: Any) -> str:
+    try:
+        await call.read()
+    except grpc.aio.AioRpcError as error:
+        return error.code().name
+    call.cancel()
+    return "OK"

@@ -165,7 +165,9 @@ async def _called(channel: grpc.aio.Channel, path: str, headers: dict[str, str])
     service, _, method = path.rpartition("/")
     rpc = SERVICES[service][1][method]
     metadata = (("tenant", "echo"), *((name.lower(), value) for name, value in headers.items()))
-    sent = json_format.ParseDict(_params(service, rpc.operation), rpc.request()).SerializeToString()
+    sent = json_format.ParseDict(
+        grpc_params(service, rpc.operation, "" if rpc.operation in ("send", "stream") else new_id()), rpc.request()
+    ).SerializeToString()
     if rpc.operation in ("stream", "subscribe"):
         call = channel.unary_stream(f"/{path}")(sent, metadata=metadata, timeout=10)
         try:
@@ -178,13 +180,12 @@ async def _called(channel: grpc.aio.Channel, path: str, headers: dict[str, str])
     return await call.code()
 
 
-def _params(service: str, operation: str) -> Json:
-    task = new_id()
+def grpc_params(service: str, operation: str, task: str) -> Json:
     if operation in ("card", "list"):
         return {}
     if operation in ("send", "stream") or service.startswith("lf."):
         wire = Wire("JSON-RPC 1.0") if service.startswith("lf.") else Wire("HTTP+JSON 0.3")
-        body = wire.request(operation, "" if operation in ("send", "stream") else task)[2] or {}
+        body = wire.request(operation, task)[2] or {}
         return body.get("params", body)
     if operation == "set_hook":
         return {"parent": f"tasks/{task}", "configId": "cfg", "config": {"pushNotificationConfig": HOOK}}

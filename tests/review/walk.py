@@ -32,6 +32,21 @@ def asked_of(app: Any) -> list[str]:
     return [*_agents(), *_grpc(), *_routes(addresses._others)]
 
 
+def routes_of(app: Any) -> dict[str, Any]:
+    """What answers, by the line that asks for it: an endpoint, or the whole face where a face finds its way itself."""
+    return dict(_answering(_addresses(app)._others))
+
+
+def _answering(router: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    for route in router.routes:
+        if isinstance(route, Route):
+            yield from ((one, route.endpoint) for one in _route(route, at))
+        elif isinstance(route, Mount) and hasattr(route.app, "routes"):
+            yield from _answering(route.app, at + route.path)
+        elif isinstance(route, Mount):
+            yield from ((one, route.app) for one in _mount(route, at + route.path))
+
+
 def _addresses(app: Any) -> Addresses:
     while not isinstance(app, Addresses):
         app = getattr(app, "_app", None) or app.app

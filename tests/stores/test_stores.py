@@ -13,6 +13,7 @@ from parley.engine.ports import Listing, LogStore
 from parley.errors import BrokenChain, ConfigurationError, StoreUnavailable
 from parley.stores.listings import filters, paged
 from parley.stores.memory import MemoryStore
+from parley.stores.pool import Pool
 from parley.stores.postgres import PostgresStore, open_pool
 from parley.stores.schema import migrate_sqlite, migrations
 from parley.stores.sqlite import FILE, SqliteReader, SqliteStore, connect
@@ -40,6 +41,44 @@ class TestPostgresStore(StoreContract):
         store = PostgresStore(await open_pool(database))
         yield store
         await store.close()
+
+
+class TestPostgresStoreByRuns(StoreContract):
+    """The rows of one run in each statement."""
+
+    @pytest.fixture
+    async def store(self, database: str) -> AsyncIterator[PostgresStore]:
+        store = PostgresStore(await open_pool(database), batch=1)
+        yield store
+        await store.close()
+
+
+async def test_several_writers_keep_each_run_in_order(database: str) -> None:
+    """Of runs that come at the same moment none is the first; of one run's appends each follows the one before."""
+    store = PostgresStore(await open_pool(database), writers=4, batch=2)
+    logs = [LogWriter() for _ in range(40)]
+    written = [put(store, log.start()) for log in logs]
+    written += [put(store, log.progress()) for _ in range(10) for log in logs]
+    await asyncio.gather(*written)
+    for log in logs:
+        assert [event.seq for event in await store.read(log.run_id, 0, 100)] == list(range(1, 13))
+        await verify_run(store, log.run_id)
+    late = [put(store, log.progress()) for log in logs]
+    await store.close()
+    assert all(one.done() and one.exception() is None for one in late)
+
+
+async def test_a_connection_that_comes_back_in_the_middle_of_something_is_tidy_for_the_next(database: str) -> None:
+    pool = await Pool.open(database, most=1)
+    async with pool.acquire() as connection:
+        await connection.execute("BEGIN")
+        await connection.execute("CREATE TABLE half_done (n int)")
+        await connection.execute("SET LOCAL statement_timeout = 12345")
+    async with pool.acquire() as connection:
+        assert not connection.is_in_transaction()
+        assert await connection.fetchval("SELECT to_regclass('half_done')") is None
+        assert await connection.fetchval("SHOW statement_timeout") == "0"
+    await pool.close()
 
 
 async def test_of_rivals_for_a_nonce_on_two_replicas_exactly_one_wins(database: str) -> None:
@@ -157,7 +196,7 @@ def test_migrations_are_applied_once(tmp_path: Path) -> None:
 def test_a_database_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "db", isolation_level=None)
     migrate_sqlite(connection)
-    connection.execute("INSERT INTO migrations (id) VALUES ('9999_future.pre')")
+    connection.execute("INSERT INTO migrations (id) VALUES ('9999_future.post')")
     with pytest.raises(ConfigurationError, match="newer"):
         migrate_sqlite(connection)
     connection.close()

@@ -15,7 +15,7 @@ import parley
 from parley import NeedInput, Text, Turn, agent, telemetry
 from parley.client import Client, message
 from parley.telemetry import span, tell
-from parley.telemetry.metrics import ANSWER_LABELS, EVENT_LABELS, OTHER, SPAN_LABELS, Gauge, Metrics
+from parley.telemetry.metrics import ANSWER_LABELS, EVENT_LABELS, OTHER, SPAN_LABELS, WARNING_LABELS, Gauge, Metrics
 from parley.testing.servers import Server, serving
 from parley.testing.waiting import until
 from tests.faces.conftest import echo, sleeper
@@ -177,7 +177,7 @@ async def test_nothing_of_a_request_is_in_them(server: Server, http: httpx2.Asyn
 
 
 def test_the_labels_are_from_a_closed_list() -> None:
-    labels = {*EVENT_LABELS, *SPAN_LABELS, *ANSWER_LABELS}
+    labels = {*EVENT_LABELS, *SPAN_LABELS, *ANSWER_LABELS, *WARNING_LABELS}
     assert labels == CLOSED
     assert not labels & FORBIDDEN
 
@@ -186,7 +186,7 @@ async def test_every_family_has_only_those_labels(server: Server, http: httpx2.A
     await send(http, server)
     families = await scraped(http, server)
     ours = [one for name, one in families.items() if name.startswith("parley_")]
-    assert len(ours) == 6
+    assert len(ours) == 11
     assert {label for one in ours for sample in one.samples for label in sample.labels} <= {*CLOSED, "le"}
 
 
@@ -264,3 +264,13 @@ def test_a_gauge_is_a_whole_or_by_agent() -> None:
 
 def _parsed(metrics: Metrics) -> list[Metric]:
     return list(text_string_to_metric_families(metrics.text().decode()))
+
+
+async def test_whoever_watches_is_answered_while_the_store_is_away(server: Server, http: httpx2.AsyncClient) -> None:
+    up = await scraped(http, server)
+    await server.exchange.store.close()
+    down = await scraped(http, server)
+    assert (value(up["parley_store_up"]), value(down["parley_store_up"])) == (1, 0)
+    assert value(up["parley_store_bytes"]) > 0
+    assert "parley_store_bytes" not in down
+    assert value(down["parley_replicas"]) == value(down["parley_leads"]) == 1

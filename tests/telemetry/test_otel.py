@@ -3,8 +3,11 @@
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import grpc.aio
 import httpx2
 import pytest
+from a2a.types import a2a_pb2, a2a_pb2_grpc
+from google.protobuf import json_format
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -40,6 +43,14 @@ class Exported:
     def one(self, name: str) -> ReadableSpan:
         (found,) = self.named(name)
         return found
+
+    def above(self, found: ReadableSpan) -> list[str]:
+        """The names of all that it lies under, from the outermost on; first the id of a span that is not of ours."""
+        _, parent, _ = ids(found)
+        for one in self._memory.get_finished_spans():
+            if parent and ids(one)[2] == parent:
+                return [*self.above(one), one.name]
+        return [parent] if parent else []
 
     def clear(self) -> None:
         self._memory.clear()
@@ -100,9 +111,10 @@ def seen(reply: httpx2.Response) -> dict[str, str]:
 async def test_a_turn_lies_under_the_input_which_lies_under_the_caller(server: Server, exported: Exported) -> None:
     reply = await send(server, "tracer", **SENT)
     await server.exchange.execution.close()
-    ingest, infer, own = [ids(exported.one(name)) for name in ("runtime.ingest", "runtime.infer", "own")]
-    assert (ingest[:2], infer[:2], own[:2]) == ((CALLER, SPAN), (CALLER, ingest[2]), (CALLER, infer[2]))
-    assert seen(reply) == {**SENT, "traceparent": f"00-{CALLER}-{infer[2]}-01"}
+    own, driven = exported.one("own"), ids(exported.one("driver.turn"))
+    assert exported.above(own) == [SPAN, "face.http", "runtime.ingest", "runtime.infer", "driver.turn"]
+    assert ids(own)[0] == CALLER
+    assert seen(reply) == {**SENT, "traceparent": f"00-{CALLER}-{driven[2]}-01"}
     assert {name: reply.headers[name] for name in SENT} == SENT
     about = exported.one("runtime.infer").attributes
     assert about is not None
@@ -115,16 +127,17 @@ async def test_a_turn_lies_under_the_input_which_lies_under_the_caller(server: S
 async def test_without_a_caller_input_and_turn_are_a_trace_of_their_own(server: Server, exported: Exported) -> None:
     await send(server, "echo")
     await server.exchange.execution.close()
-    ingest, infer = ids(exported.one("runtime.ingest")), ids(exported.one("runtime.infer"))
-    assert ingest[1] == ""
-    assert infer[:2] == (ingest[0], ingest[2])
+    face, driven = exported.one("face.http"), exported.one("driver.turn")
+    assert exported.above(driven) == ["face.http", "runtime.ingest", "runtime.infer"]
+    assert ids(driven)[0] == ids(face)[0]
 
 
 async def test_a_child_lies_under_the_turn_that_asked(server: Server, exported: Exported) -> None:
     await send(server, "asker", **SENT)
     await server.exchange.execution.close()
-    child, parent = [ids(found) for found in exported.named("runtime.infer")]
-    assert child[:2] == (CALLER, parent[2])
+    child, _ = exported.named("runtime.infer")
+    assert exported.above(child) == [SPAN, "face.http", "runtime.ingest", "runtime.infer", "driver.turn"]
+    assert ids(child)[0] == CALLER
 
 
 async def test_a_remote_lies_under_the_turn_that_called(server: Server, exported: Exported, tmp_path: Path) -> None:
@@ -132,11 +145,11 @@ async def test_a_remote_lies_under_the_turn_that_called(server: Server, exported
     async with serving(tmp_path / "front", [driver]) as front:
         await send(front, "front", **SENT)
     await server.exchange.execution.close()
-    near, far = exported.named("runtime.ingest")
-    behind, before = [ids(found) for found in exported.named("runtime.infer")]
-    assert before[:2] == (CALLER, ids(near)[2])
-    assert ids(far)[:2] == (CALLER, before[2])
-    assert behind[:2] == (CALLER, ids(far)[2])
+    behind, _ = exported.named("driver.turn")
+    through = ["face.http", "runtime.ingest", "runtime.infer"]
+    here = exported.above(behind)
+    assert (here[:5], here[-3:]) == ([SPAN, *through, "driver.turn"], through)
+    assert ids(behind)[0] == CALLER
 
 
 async def test_a_caller_that_is_not_sampled_is_not_exported(server: Server, exported: Exported) -> None:
@@ -163,6 +176,8 @@ async def test_a_turn_that_failed_is_an_error(server: Server, exported: Exported
     await send(server, "broken")
     await server.exchange.execution.close()
     assert not exported.one("runtime.infer").status.is_ok
+    assert not exported.one("driver.turn").status.is_ok
+    assert exported.one("face.http").status.is_ok, "That the agent failed is a good answer."
 
 
 def test_a_span_of_one_name_lies_in_another(exported: Exported) -> None:
@@ -185,3 +200,35 @@ async def test_what_is_told_is_counted_and_spans_are_not_counted_twice(server: S
     assert data is not None
     points = data.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points
     assert [dict(point.attributes or {})["name"] for point in points] == ["turn.ended"]
+
+
+async def test_a_request_says_how_it_was_answered_and_one_of_a_watcher_is_none(
+    server: Server, exported: Exported
+) -> None:
+    async with httpx2.AsyncClient() as http:
+        await http.get(f"{server.url}/healthz")
+        await http.get(f"{server.agent('echo')}/tasks/unknown", headers={"A2A-Version": "1.0"})
+    about = exported.one("face.http").attributes
+    assert about is not None
+    assert about["parley.route"] == "/agents/{slug}/tasks/{id}"
+    assert (about["parley.method"], about["parley.status"], about["parley.outcome"]) == ("GET", 404, "refused")
+
+
+async def test_a_call_over_grpc_is_a_span_too(tmp_path: Path, exported: Exported) -> None:
+    async with serving(tmp_path / "data", [tracer], grpc_port=0) as server:
+        async with httpx2.AsyncClient() as http:
+            card = (await http.get(server.agent("tracer") + "/.well-known/agent-card.json")).json()
+        url = next(one["url"] for one in card["supportedInterfaces"] if one["protocolBinding"] == "GRPC")
+        async with grpc.aio.insecure_channel(url) as channel:
+            stub = a2a_pb2_grpc.A2AServiceStub(channel)
+            said = json_format.ParseDict({"message": message("hi")}, a2a_pb2.SendMessageRequest())
+            metadata = [*SENT.items(), ("tenant", "tracer"), ("a2a-version", "1.0")]
+            await stub.SendMessage(said, metadata=metadata)
+            frames = [frame async for frame in stub.SendStreamingMessage(said, metadata=metadata)]
+        await server.exchange.execution.close()
+    assert frames
+    through = [SPAN, "face.grpc", "runtime.ingest", "runtime.infer", "driver.turn"]
+    assert [exported.above(one) for one in exported.named("own")] == [through, through]
+    assert exported.above(exported.one("runtime.stream")) == [SPAN, "face.grpc"]
+    operations = [dict(one.attributes or {})["parley.operation"] for one in exported.named("face.grpc")]
+    assert operations == ["send", "stream"]

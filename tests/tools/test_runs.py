@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from parley.core.conversations import Message
 from parley.core.events import ToolCalled, ToolReturned
 from parley.core.runs import Run, State
 from parley.engine.audit import verify_run
+from parley.engine.commands import Commands
 from parley.engine.exchange import Exchange
-from parley.errors import ContextMismatch
+from parley.errors import ContextMismatch, NotCancelable
 from parley.telemetry import attach
 from parley.testing.waiting import until
 from tests.tools.conftest import OTHER, POLICY, USER, World, keeper, settings_for, summary
@@ -121,13 +122,15 @@ async def test_a_run_named_in_the_request_alone_counts_as_well(small: World) -> 
 async def test_a_run_that_has_ended_or_is_being_canceled_starts_no_tool(world: World) -> None:
     ended, canceling = await world.run(), await working(world)
     await world.exchange.close_run(ended, USER)
-    await world.exchange.commands.execute(canceling.id, Cancel("user:42"))
+    # As another replica records it: the agent has not been told yet.
+    await Commands(world.exchange.store, lambda run, events: None).execute(canceling.id, Cancel("user:42"))
     for run in (ended, canceling):
         outcome = await world.tools.execute(world.ask(run_id=run.id))
         assert summary(outcome) == ("blocked", "denied", DENY)
         assert await world.entries(run.id) == []
     assert world.hub.asked == []
-    await world.exchange.cancel(canceling.id, USER)
+    with suppress(NotCancelable):  # when the agent spoke just then, it has learnt of the cancel and stopped
+        await world.exchange.cancel(canceling.id, USER)
 
 
 async def test_a_run_that_takes_no_more_input_may_finish_with_tools(small: World) -> None:

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             # A name that the terminal cannot spell is no reason to fail.
             stream.reconfigure(errors="replace")
-    options = _parser().parse_args(arguments)
+    options = command_line().parse_args(arguments)
     handler: Handler = options.handler
     try:
         return handler(options)
@@ -70,7 +70,7 @@ def _show(*lines: str) -> None:
         print(printable(line))
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "a2a-runtime",
         description="Connects an agent on this machine to its platform, from behind NAT: it only ever asks.",

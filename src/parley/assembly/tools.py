@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 
+from parley import extras
 from parley.definitions.servers import common_servers
 from parley.engine.documents import Documents
 from parley.engine.exchange import Exchange
@@ -12,7 +13,6 @@ from parley.engine.membership import TIDY_S, Loop
 from parley.engine.ports import Records
 from parley.engine.tablesteps import TableSteps
 from parley.engine.toolcalls import ToolCalls
-from parley.errors import ConfigurationError
 from parley.security.netguard import Guard, GuardedTransport
 from parley.settings import Settings
 from parley.tools.mcp.host import Host
@@ -47,12 +47,8 @@ async def open_toolcalls(
 
 def _load() -> None:
     """It takes a while, and would hold up everybody at the first call."""
-    try:
-        import_module("parley.tools.mcp.session")
-    except ModuleNotFoundError as error:
-        if error.name != "mcp":
-            raise
-        raise ConfigurationError("MCP servers need the extra: pip install 'parley-a2a[mcp]'.", field="mcp") from None
+    extras.check("mcp", "Every MCP server", field="mcp")
+    import_module("parley.tools.mcp.session")
 
 
 def open_host(settings: Settings, guard: Guard) -> Host:

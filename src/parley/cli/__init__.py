@@ -6,16 +6,18 @@ from typing import Annotated
 
 import typer
 
+from parley import __version__
 from parley.cli import tasks
+from parley.cli.completing import agents
 from parley.cli.exits import ERROR, USAGE
-from parley.cli.options import DEFAULT_URL, AsJson, DataDir, GrpcPort, Token, Url
+from parley.cli.kinds import Kind
+from parley.cli.options import DEFAULT_URL, AsJson, DataDir, EdgeArgument, GrpcPort, Token, Url
 from parley.errors import ConfigurationError, ParleyError
 
 app = typer.Typer(
     help="An exchange for agents: every agent gets an A2A address, every piece of work a durable log.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 keys_app = typer.Typer(help="API keys, in the database itself: works while a server runs.", no_args_is_help=True)
@@ -24,6 +26,22 @@ push_app = typer.Typer(help="Push notifications: who is told, and who could not 
 app.add_typer(keys_app, name="keys")
 app.add_typer(push_app, name="push")
 app.add_typer(signing_app, name="signing")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"parley {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def parley(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
+    pass
+
 
 _WHAT_TO_SERVE = "YAML definitions or folders of them, Python files or modules; the folder agents/ if left out."
 
@@ -93,7 +111,10 @@ app.add_typer(tasks.app)
 
 @app.command()
 def card(
-    address: Annotated[str, typer.Argument(help="An agent's slug here, any A2A address, or a card's own address.")],
+    address: Annotated[
+        str,
+        typer.Argument(help="An agent's slug here, any A2A address, or a card's own address.", autocompletion=agents),
+    ],
     url: Url = DEFAULT_URL,
     token: Token = None,
     json: AsJson = False,
@@ -206,7 +227,7 @@ def tools(paths: Paths = None, json: AsJson = False) -> None:
 
 @app.command()
 def pair(
-    agent: Annotated[str, typer.Argument(help="The agent's slug; its driver is edge.")],
+    agent: EdgeArgument,
     url: Url = DEFAULT_URL,
     token: Token = None,
     json: AsJson = False,
@@ -219,7 +240,7 @@ def pair(
 
 @app.command()
 def unpair(
-    agent: Annotated[str, typer.Argument(help="The agent's slug; its driver is edge.")],
+    agent: EdgeArgument,
     url: Url = DEFAULT_URL,
     token: Token = None,
     json: AsJson = False,
@@ -346,6 +367,19 @@ def signing_list(data_dir: DataDir = None, json: AsJson = False) -> None:
     from parley.cli.keys import run_signing_list
 
     run_signing_list(data_dir, as_json=json)
+
+
+@app.command()
+def new(
+    kind: Annotated[Kind, typer.Argument(help="What to begin: agent, node, adapter or org.")],
+    name: Annotated[str, typer.Argument(help="How it is called; its slug is made of it.")],
+    to: Annotated[Path | None, typer.Option(help="The folder to make; named like the slug if left out.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Make a folder to begin with: the code, a README, and a test that passes."""
+    from parley.cli.making import run_new
+
+    run_new(kind.value, name, to, as_json=json)
 
 
 def main() -> None:

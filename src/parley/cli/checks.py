@@ -1,6 +1,5 @@
 """Likely misconfigurations that can be seen without asking anybody: settings, files, this machine."""
 
-import importlib.util
 import os
 import resource
 import shutil
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from parley import extras
 from parley.cli.server import check_binding
 from parley.definitions.reading import Reading, sources
 from parley.drivers.llm import LlmDriver
@@ -163,18 +163,19 @@ def _extras(settings: Settings, reading: Reading) -> Iterator[Finding]:
     kinds = {one.kind for one in reading.defined}
     models = {one.driver.agent.model or "" for one in reading.defined if one.kind == "llm"}
     servers = bool(settings.mcp) or any(one.driver.agent.mcp for one in reading.defined)
-    needed = [
-        ("llm", "openai", any(model.startswith("openai:") for model in models)),
-        ("llm", "anthropic", any(model.startswith("anthropic:") for model in models)),
-        ("mcp", "mcp", servers),
-        ("grpc", "grpc", settings.grpc_port not in (None, -1)),
-        ("remote", "a2a", "remote" in kinds),
-        ("redis", "redis", settings.redis_url is not None),
-        ("otel", "opentelemetry", settings.otel),
-    ]
-    for extra, module, wanted in needed:
-        if wanted and importlib.util.find_spec(module) is None:
-            yield error("extra_missing", f"{module} is not installed.", f"pip install 'parley-a2a[{extra}]'")
+    needed = {
+        "mcp": servers,
+        "grpc": settings.grpc_port not in (None, -1),
+        "remote": "remote" in kinds,
+        "postgres": settings.store == "postgres",
+        "redis": settings.redis_url is not None,
+        "otel": settings.otel,
+    }
+    missing = {extra for extra, wanted in needed.items() if wanted and not extras.has(extra)}
+    vendors = {model.partition(":")[0] for model in models if ":" in model}
+    missing |= {"llm" for vendor in vendors if not extras.has("llm", vendor)}
+    for extra in sorted(missing):
+        yield error("extra_missing", f"The extra {extra} is not installed.", f"pip install 'parley-a2a[{extra}]'")
 
 
 def _servers_of_tools(settings: Settings, reading: Reading) -> Iterator[Finding]:

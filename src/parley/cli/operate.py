@@ -18,7 +18,7 @@ from parley.errors import BrokenChain, ConfigurationError
 from parley.ids import RunId
 from parley.settings import Settings, load, origins, postgres_url
 from parley.stores.postgres import PostgresStore, open_pool
-from parley.stores.schema import Phase, migrate_postgres, migrate_sqlite
+from parley.stores.schema import Phase, migrate_postgres, migrate_sqlite, missing
 from parley.stores.sqlite import FILE, SqliteReader, connect
 
 
@@ -40,16 +40,19 @@ def print_config(*, as_json: bool) -> None:
 def run_migrate(data_dir: Path | None, phase: str | None, *, as_json: bool) -> None:
     if phase not in (None, "pre", "post"):
         raise ConfigurationError("--phase is pre or post.")
-    phases: tuple[Phase, ...] = (phase,) if phase else ("pre", "post")
     settings = load(data_dir=data_dir)
     if settings.store == "postgres":
-        applied = asyncio.run(_migrate_postgres(postgres_url(settings), phases))
+        applied, waiting = asyncio.run(_migrate_postgres(postgres_url(settings), (phase,) if phase else None))
     else:
-        applied = _migrate_sqlite(settings.data_dir, phases)
+        applied, waiting = _migrate_sqlite(settings.data_dir, (phase,) if phase else ("pre", "post")), []
     if as_json:
-        print(json.dumps({"applied": applied}))
-    else:
-        print("\n".join(f"applied {one}" for one in applied) or "up to date")
+        print(json.dumps({"applied": applied, "waiting": waiting}))
+        return
+    lines = [f"applied {one}" for one in applied]
+    lines += [
+        f"{one} waits: parley migrate --phase post, when no server of the older version is left" for one in waiting
+    ]
+    print("\n".join(lines or ["up to date"]))
 
 
 def _migrate_sqlite(directory: Path, phases: tuple[Phase, ...]) -> list[str]:
@@ -58,11 +61,14 @@ def _migrate_sqlite(directory: Path, phases: tuple[Phase, ...]) -> list[str]:
         return migrate_sqlite(connection, phases)
 
 
-async def _migrate_postgres(url: str, phases: tuple[Phase, ...]) -> list[str]:
+async def _migrate_postgres(url: str, phases: tuple[Phase, ...] | None) -> tuple[list[str], list[str]]:
+    """What was applied, and what is left for the end of an upgrade."""
     pool = await open_pool(url, phases=())
     try:
         async with pool.acquire() as connection:
-            return await migrate_postgres(connection, phases)
+            applied = await migrate_postgres(connection, phases)
+            done = {str(row[0]) for row in await connection.fetch("SELECT id FROM migrations")}
+            return applied, [one.id for one in missing("postgres", done, ("post",))]
     finally:
         await pool.close()
 

@@ -89,10 +89,14 @@ async def _postgres(settings: Settings) -> AsyncIterator[Finding]:
             "few_connections", f"PostgreSQL takes {most} connections; a replica uses {MAX_CONNECTIONS} and more.",
             "Raise max_connections.",
         )  # fmt: skip
-    if pending := [one.id for one in migrations("postgres") if one.id not in done]:
+    pending = [one for one in migrations("postgres") if one.id not in done]
+    if pending:
+        late = all(one.phase == "post" for one in pending)
+        advice = "parley migrate --phase post, when no server of the older version is left."
         yield warning(
-            "migrations_pending", f"{len(pending)} migrations are missing.", "parley migrate, or start a server."
-        )
+            "migrations_pending", f"{len(pending)} migrations are missing.",
+            advice if late else "parley migrate, or start a server.",
+        )  # fmt: skip
 
 
 async def _redis_answers(url: str) -> bool:

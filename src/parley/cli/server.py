@@ -1,6 +1,5 @@
 """Run a server: bind first, then say where, then serve until told to stop."""
 
-import importlib.util
 import os
 import shutil
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
+from parley import extras
 from parley.app import open_exchange, open_faces, tune_interpreter
 from parley.definitions.watching import Definitions, following
 from parley.engine.stopping import drain
@@ -32,18 +32,28 @@ def serve(settings: Settings, read: Callable[[], Definitions]) -> None:
             "There are no agents to serve: write definitions in agents/, "
             "or name a Python file or module with @agent functions."
         )
-    if settings.otel:
-        _report_to_opentelemetry()
+    close = _report_to_opentelemetry() if settings.otel else None
     tune_interpreter()
-    uvloop.run(_serve(settings, definitions))
-
-
-def _report_to_opentelemetry() -> None:
     try:
-        from parley.telemetry import otel
+        uvloop.run(_serve(settings, definitions))
+    finally:
+        if close is not None:
+            close()
+
+
+def _report_to_opentelemetry() -> Callable[[], None]:
+    extras.check("otel", "The setting otel", field="otel")
+    try:
+        from parley.telemetry import otel, providers
+
+        close = providers.set_up()
     except ModuleNotFoundError:
-        raise ConfigurationError("The setting otel needs the extra: pip install 'parley-a2a[otel]'.") from None
+        # Other extras bring a part of it.
+        raise ConfigurationError("The setting otel needs the extra otel: pip install 'parley-a2a[otel]'.") from None
+    except LookupError as error:
+        raise ConfigurationError(str(error.args[0])) from None
     otel.configure()
+    return close
 
 
 async def _serve(settings: Settings, definitions: Definitions) -> None:
@@ -74,12 +84,11 @@ def _grpc_port(settings: Settings) -> int | None:
     """Where to serve gRPC; nowhere when the setting says so, or says nothing and the extra is not installed."""
     if settings.grpc_port == -1:
         return None
-    if importlib.util.find_spec("grpc") is None or importlib.util.find_spec("a2a") is None:
-        if settings.grpc_port is not None:
-            raise ConfigurationError("The setting grpc_port needs the extra: pip install 'parley-a2a[grpc]'.")
-        return None
     if settings.grpc_port is not None:
+        extras.check("grpc", "The setting grpc_port", field="grpc_port")
         return settings.grpc_port
+    if not extras.has("grpc"):
+        return None
     return settings.port + 1 if settings.port else 0
 
 

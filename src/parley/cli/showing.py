@@ -23,6 +23,7 @@ from parley.errors import ParleyError
 
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]')
 _SPECIAL = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
+_FILE = re.compile(r"\w\.[A-Za-z0-9]{1,8}$")
 MAX_NAME = 120
 
 
@@ -64,9 +65,15 @@ def saved(task: Json) -> Iterator[Saved]:
     for artifact in members(task.get("artifacts")):
         for part in members(artifact.get("parts")):
             content, media, url = _content(part)
-            name = _unique(safe_name(str(part.get("filename") or ""), str(artifact["artifactId"]), media), taken)
+            name = _unique(safe_name(_called(artifact, part), str(artifact["artifactId"]), media), taken)
             taken.add(name.lower())
             yield Saved(str(artifact["artifactId"]), name, content, media, url)
+
+
+def _called(artifact: Json, part: Json) -> str:
+    """What its agent calls a file: by the part, or by an artifact whose own name is one."""
+    name = str(artifact.get("name") or "")
+    return str(part.get("filename") or (name if _FILE.search(name) else ""))
 
 
 def safe_name(given: str, fallback: str, media_type: str) -> str:

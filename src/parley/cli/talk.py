@@ -122,6 +122,8 @@ class Printer:
         self._notes = Console(stderr=True, highlight=False)
         self._spinner: Status | None = None
         self._mid_line = False
+        self._shown = ""
+        """The artifact that was shown last: another one begins on a line of its own."""
         self._task = ""
         self._state = ""
         self.begun = False
@@ -183,6 +185,9 @@ class Printer:
         self._note(f"{number}[dim]{self._state.lower()}{':' if words else ''}[/dim]{words}")
 
     def _artifact(self, artifact: Json) -> None:
+        if artifact["artifactId"] != self._shown:
+            self._break()
+        self._shown = str(artifact["artifactId"])
         for part in artifact["parts"]:
             name = part.get("filename")
             if name and not self._as_json:

@@ -5,14 +5,15 @@ from typing import Annotated
 
 import typer
 
-from parley.cli.options import DEFAULT_URL, AgentOption, AsJson, Files, RunArgument, Token, Url, Wait
+from parley.cli.completing import agents
+from parley.cli.options import DEFAULT_URL, AgentArgument, AgentOption, AsJson, Files, RunArgument, Token, Url, Wait
 
 app = typer.Typer()
 
 
 @app.command()
 def send(
-    agent: Annotated[str, typer.Argument(help="An agent's slug here, or any A2A address.")],
+    agent: AgentArgument,
     text: Annotated[str | None, typer.Argument(help="What to say; - is standard input.")] = None,
     file: Files = None,
     data: Annotated[str | None, typer.Option(help="Send this JSON too.")] = None,
@@ -59,7 +60,9 @@ def answer(
 
 @app.command()
 def runs(
-    agent: Annotated[str | None, typer.Option(help="Only this agent's: its slug, or any A2A address.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(help="Only this agent's: its slug, or any A2A address.", autocompletion=agents)
+    ] = None,
     state: Annotated[str | None, typer.Option(help="Only in this state, such as working or failed.")] = None,
     context: Annotated[str | None, typer.Option(help="Only of this conversation.")] = None,
     since: Annotated[str | None, typer.Option(help="Only what changed since: 90s, 15m, 1h30m, 2d, or a date.")] = None,

@@ -383,7 +383,9 @@ def _recover(run: Run, command: Recover) -> list[Payload]:
         return [Failed("interrupted", command.reason)]
     if command.orderly:
         return [Rescued(run.epoch + 1, run.rescues, command.how)]
-    if run.rescues >= command.most:
+    # An orchestration that has begun a step waits for it, and kills no process by that: its steps count for themselves.
+    waits = run.orchestration is not None and bool(run.children)
+    if run.rescues >= command.most and not waits:
         words = f"Given up after {command.most} rescues. {command.reason}"
         return [command.given_up or Failed("rescue_exhausted", words)]
     return [Rescued(run.epoch + 1, run.rescues + 1, command.how)]

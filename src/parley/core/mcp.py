@@ -34,7 +34,8 @@ class McpServer(Struct, frozen=True):
 
     name: str
     run: tuple[str, ...] = ()
-    """The program and its arguments. A path is relative to the definition; a bare name is looked for on the PATH."""
+    """The program and its arguments. A path is relative to the definition; a bare name is looked for beside the
+    Python that runs the server, then on the PATH."""
     cwd: str = "."
     env: dict[str, str] = {}
     url: str | None = None

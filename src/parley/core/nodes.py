@@ -85,6 +85,10 @@ BECAME: dict[Status, str] = {
 }
 
 
+AHEAD_MS = 60_000
+"""A heartbeat that is so much later than now was told by a wrong clock: any other is newer."""
+
+
 class Beat(Struct, frozen=True):
     """What a node last said of itself; `at` is 0 for one that has said nothing yet."""
 

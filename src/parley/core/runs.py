@@ -65,6 +65,9 @@ class State(StrEnum):
 
 TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELED, State.REJECTED})
 WAITING = frozenset({State.INPUT_REQUIRED, State.AUTH_REQUIRED})
+FOLD = 1
+"""By which rules a run is folded from its log. To be raised with whatever `Run` learns to tell: a row of other rules,
+or one that an older process has written since, is folded again when it is read."""
 _WORDED = frozenset((InputReceived, *SPOKEN))
 """What holds content, found by its type alone: most of the time that is all there is to know."""
 
@@ -125,6 +128,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """What it was made for, where a contract says more than that an agent is asked."""
     beside: bool = False
     """Whether something that was said in it is kept beside the log."""
+    fold: int = 0
+    """The rules by which it was folded; an older process does not know of them, and leaves them out."""
 
     @property
     def ended(self) -> bool:
@@ -159,7 +164,7 @@ def erased(run: Run) -> Run:
     """What is left of a run when its owner wants it forgotten."""
     return Run(
         run.id, run.agent, ConversationId(""), "", state=run.state, version=run.version, epoch=run.epoch,
-        created_at=run.created_at, updated_at=run.updated_at, status_at=run.status_at,
+        created_at=run.created_at, updated_at=run.updated_at, status_at=run.status_at, fold=run.fold,
     )  # fmt: skip
 
 
@@ -170,7 +175,7 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
             run_id, event.agent, event.conversation, event.principal, event.parent,
             state=State.INPUT_REQUIRED if event.open else State.SUBMITTED, open=event.open,
             version=seq, created_at=at, updated_at=at, status_at=at, origin=event.origin,
-            assignment=event.assignment, orchestration=None if event.rules is None else run_id,
+            assignment=event.assignment, orchestration=None if event.rules is None else run_id, fold=FOLD,
         )  # fmt: skip
     if run is None:
         raise RunNotFound("A log begins with `submitted`.")

@@ -15,6 +15,9 @@ from parley.core.plans import Step, ancestors, retry_delay_ms
 from parley.errors import InvalidState
 from parley.ids import RunId
 
+AHEAD_MS = 5_000
+"""By so much the clocks of two servers may differ; a time that is further ahead was told by a wrong one."""
+
 
 class Result(Struct, frozen=True):
     """What came of one attempt of a step."""
@@ -82,7 +85,13 @@ def ready(state: Orchestration, now: int) -> list[StepState]:
     if state.ended or state.halted:
         return []
     room = state.rules.max_parallel - state.count("running")
-    return [one for one in _waiting(state) if one.due <= now][: max(0, room)]
+    return [one for one in _waiting(state) if _due(state, one, now)][: max(0, room)]
+
+
+def _due(state: Orchestration, one: StepState, now: int) -> bool:
+    """Also when its time is further ahead than any retry waits: then it was told by a wrong clock."""
+    furthest = now + retry_delay_ms(state.rules, max(1, one.tries)) + AHEAD_MS
+    return one.due <= now or one.due > furthest
 
 
 def wake_at(state: Orchestration) -> int | None:

@@ -13,7 +13,8 @@ from parley.definitions.kind import Kind, Kinds, Site
 from parley.definitions.kinds import did_you_mean
 from parley.definitions.servers import placed
 from parley.engine.ports import Driver
-from parley.errors import ConfigurationError, Invalid
+from parley.errors import ConfigurationError, Invalid, ParleyError
+from parley.extras import ExtraMissing
 
 _FIELDS: dict[str, Any] = {field.name: field.type for field in structs.fields(Agent)}
 _LIMITS = frozenset(Limits.__struct_fields__)
@@ -65,8 +66,9 @@ def build(draft: Draft, kind: Kind[Any], site: Site) -> Driver:
         check_agent(agent)
         agent = structs.replace(agent, mcp=placed(agent.mcp, site.folder))
         return kind.build(agent, draft.options, site)
-    except Invalid as error:
-        raise draft.document.fault(_route_of(draft, error), error.message) from None
+    except (Invalid, ExtraMissing) as error:
+        wrong = ExtraMissing if isinstance(error, ExtraMissing) else ConfigurationError
+        raise draft.document.fault(_route_of(draft, error), error.message, wrong) from None
 
 
 def _agent(draft: Draft, start: Agent) -> Agent:
@@ -85,7 +87,7 @@ def _only_skill(agent: Agent) -> Any:
     return plain_skill(agent.slug, agent.name, agent.description)
 
 
-def _route_of(draft: Draft, error: Invalid) -> Route:
+def _route_of(draft: Draft, error: ParleyError) -> Route:
     field = str(error.details.get("field", ""))
     if field in type(draft.options).__struct_fields__:
         return (draft.kind, field)

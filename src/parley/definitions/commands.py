@@ -20,7 +20,8 @@ _MEGABYTE = 1024 * 1024
 
 class CommandOptions(Struct, frozen=True):
     run: tuple[str, ...]
-    """The program and its arguments. A path is relative to the definition; a bare name is looked for on the PATH."""
+    """The program and its arguments. A path is relative to the definition; a bare name is looked for beside the
+    Python that runs the server, then on the PATH."""
     input: Literal["text", "json"] = "text"
     output: Literal["text", "jsonl"] = "text"
     env: tuple[str, ...] = ()

@@ -31,20 +31,30 @@ class Document(Struct, frozen=True):
             route = route[:-1]
         return self.lines.get(route, 1)
 
-    def fault(self, route: Route, message: str) -> ConfigurationError:
-        return fault(self.file, message, self.line(route), shown(route))
+    def fault(
+        self, route: Route, message: str, kind: type[ConfigurationError] = ConfigurationError
+    ) -> ConfigurationError:
+        return fault(self.file, message, self.line(route), shown(route), kind)
 
 
-def fault(file: str, message: str, line: int | None = None, field: str | None = None) -> ConfigurationError:
+def fault(
+    file: str,
+    message: str,
+    line: int | None = None,
+    field: str | None = None,
+    kind: type[ConfigurationError] = ConfigurationError,
+) -> ConfigurationError:
     where = file if line is None else f"{file}:{line}"
     what = f"{field}: {message}" if field else message
-    return ConfigurationError(f"{where}: {what}", file=file, line=line, field=field)
+    return kind(f"{where}: {what}", file=file, line=line, field=field)
 
 
 def together(faults: Sequence[ConfigurationError]) -> ConfigurationError:
-    """All of them as one, a line each; details are those of the first."""
+    """All of them as one, a line each; details are those of the first. It is of their kind if they are of one."""
     message = "\n".join(one.message for one in faults)
-    return ConfigurationError(message, **faults[0].details, faults=[one.details for one in faults])
+    kinds = {type(one) for one in faults}
+    kind = kinds.pop() if len(kinds) == 1 else ConfigurationError
+    return kind(message, **faults[0].details, faults=[one.details for one in faults])
 
 
 def shown(route: Route) -> str:

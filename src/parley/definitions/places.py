@@ -2,15 +2,17 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 from parley.errors import Invalid
 
 
 def program_at(name: str, folder: Path, field: str = "run") -> str:
-    """A path is relative to the folder; a bare name is looked for on the PATH."""
+    """A path is relative to the folder; a bare name is looked for as if the server's environment were activated: first
+    beside the Python that runs it, so that `python` has its packages, then on the PATH."""
     if "/" not in name:
-        found = shutil.which(name)
+        found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
         if found is None:
             raise Invalid(
                 f"there is no program {name} on the PATH; write ./{name} for one beside this file", field=field

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeGuard
 
 from msgspec import Struct
 
-from parley.core.agents import check_agent
+from parley.core.agents import Agent, check_agent
 from parley.definitions.agents import build, drafted
 from parley.definitions.documents import Document, fault, read_text, together
 from parley.definitions.imports import Imports
@@ -31,6 +32,8 @@ class Sources(Struct, frozen=True):
     """Python files, modules, YAML files, and folders with YAML files."""
     tables: Path | None = None
     """A TOML file with `[[agent]]` tables."""
+    folder: Path | None = None
+    """A folder with YAML files, which may be missing, and be made later."""
 
 
 class Defined(Struct, frozen=True):
@@ -44,9 +47,7 @@ class Defined(Struct, frozen=True):
 
 def sources(names: Sequence[str], tables: str) -> Sources:
     """What is named, else the folder `agents`; and the tables of the settings' file, wherever there are any."""
-    if not names and Path(FOLDER).is_dir():
-        names = [FOLDER]
-    return Sources(tuple(names), Path(tables))
+    return Sources(tuple(names), Path(tables), None if names else Path(FOLDER))
 
 
 def mark(path: Path) -> Mark:
@@ -62,6 +63,12 @@ def mark(path: Path) -> Mark:
 def definition_files(folder: Path) -> list[Path]:
     """Hidden files are an editor's."""
     return sorted(one for one in folder.iterdir() if one.suffix in YAML and not one.name.startswith("."))
+
+
+def _is_driver(value: object) -> TypeGuard[Driver]:
+    """Asked of its class first: what else stands in a module may have any attribute, or make it when it is asked."""
+    kind = type(value)
+    return hasattr(kind, "run") and hasattr(kind, "agent") and isinstance(getattr(value, "agent", None), Agent)
 
 
 def _line(fault: ConfigurationError) -> int:
@@ -80,6 +87,10 @@ class Reading:
         self.imports = Imports(before.imports if before else None, self._note)
         for name in where.names:
             self._name(name)
+        if where.folder is not None:
+            self._note(where.folder)
+            if where.folder.is_dir():
+                self._folder(where.folder)
         if where.tables is not None:
             self._toml(where.tables)
 
@@ -163,12 +174,13 @@ class Reading:
         except Invalid as error:
             self.faults.append(fault(name, error.message))
             return
-        found = [value for value in vars(module).values() if isinstance(value, FunctionDriver)]
+        found = [value for value in vars(module).values() if _is_driver(value)]
         if not found:
-            self.faults.append(fault(name, "there is no @agent function in it"))
+            self.faults.append(fault(name, "there is no @agent function in it, and no other driver"))
         for driver in {id(one): one for one in found}.values():
-            line = getattr(getattr(driver.function, "__code__", None), "co_firstlineno", 1)
-            self._add(Defined(driver, "function", name, line))
+            function = driver.function if isinstance(driver, FunctionDriver) else None
+            line = getattr(getattr(function, "__code__", None), "co_firstlineno", 1)
+            self._add(Defined(driver, "driver" if function is None else "function", name, line))
 
     def _add(self, new: Defined) -> None:
         slug = new.driver.agent.slug

@@ -17,6 +17,7 @@ from parley.telemetry import tell
 
 UNFINISHED_WAIT_S = 5
 STOPPING_WAIT_S = 1
+TOLD_EVERY_MS = 10_000
 
 
 class Allowance(Struct, frozen=True):
@@ -58,6 +59,8 @@ class Admission:
         self._replicas = replicas
         self._clock = clock
         self._buckets: Kept[tuple[str, str], Bucket | None] = Kept(lambda: None)
+        self._told: Kept[tuple[str, str], tuple[int, int] | None] = Kept(lambda: None)
+        """When refusals were last told about, and how many there were since."""
         self._beginning: Counter[str] = Counter()
         self.stopping = False
         """Whether this process takes nothing more, because it is about to end."""
@@ -73,8 +76,19 @@ class Admission:
         except (RateLimited, Stopping) as error:
             if (earlier := await before()) is not None:
                 return earlier
-            tell("send.refused", agent=asked.agent.slug, code=error.code)
+            self._refused(asked.agent.slug, error.code)
             raise
+
+    def _refused(self, agent: str, code: str) -> None:
+        """Each is counted, and the first told about; then, while it goes on, how many there were in a while."""
+        tell("send.refused", agent=agent, code=code)
+        now, place = self._clock(), (agent, code)
+        since, count = self._told.get(place) or (0, 0)
+        if now - since < TOLD_EVERY_MS:
+            self._told.put(place, (since, count + 1))
+            return
+        self._told.put(place, (now, 0))
+        tell("sends.refused", agent=agent, code=code, count=count + 1)
 
     def _check_stopping(self) -> None:
         if self.stopping:

@@ -18,7 +18,7 @@ from parley.engine.ports import ToolResult
 from parley.engine.streams import Follower
 from parley.engine.toollog import stopped
 from parley.errors import Invalid
-from parley.telemetry import tell
+from parley.telemetry import span, tell
 
 STOP_S = 1.0
 """How long a call may take to stop when it is told to."""
@@ -62,6 +62,13 @@ def held_up(call: Asked, gates: Gates) -> Ending | None:
 
 
 async def calling(call: Asked, limit_s: float, follower: Follower | None) -> Ending:
+    with span("tool.call", agent=call.agent, tool=call.tool) as called:
+        ending = await _watched(call, limit_s, follower)
+        called.outcome = ending.status
+        return ending
+
+
+async def _watched(call: Asked, limit_s: float, follower: Follower | None) -> Ending:
     task = asyncio.get_running_loop().create_task(_called(call))
     watch = asyncio.get_running_loop().create_task(_canceled(follower))
     try:

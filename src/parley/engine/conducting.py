@@ -47,6 +47,7 @@ _MEDIA_TYPES = MimeTypes()
 """Those that Python knows; what a machine has installed makes no difference."""
 PATIENCE_S = 1.0
 """Before a store that could not be reached is tried again."""
+LOOK_S = 5.0
 
 
 class Conductor:
@@ -194,7 +195,8 @@ class Performance:
         """Wait until a step or the log has something to tell, or it is time."""
         wake, timer = wake_at(self.state), None
         if wake is not None:
-            later = max(0.0, (wake - self._conductor.clock()) / 1000)
+            # Looked at again all the same: the clock may be set meanwhile.
+            later = min(max(0.0, (wake - self._conductor.clock()) / 1000), LOOK_S)
             timer = asyncio.get_running_loop().call_later(later, self._bell.set)
         await self._bell.wait()
         self._bell.clear()

@@ -11,7 +11,7 @@ from parley.clock import Clock, now_ms
 from parley.core.access import Principal
 from parley.core.documents import Conversation, DropConversation, Kind
 from parley.core.events import ENDINGS, Completed
-from parley.core.runs import Run
+from parley.core.runs import FOLD, Run
 from parley.core.transcripts import Said, Transcript
 from parley.core.views import talk_in
 from parley.engine.commands import Outcome
@@ -197,10 +197,15 @@ class Conversations:
         while True:
             runs, _ = await self._exchange.store.list_runs(listing)
             for run in runs:
-                yield run
+                yield await self._whole(run)
             if len(runs) < RUNS:
                 return
             listing = msgspec.structs.replace(listing, after=(runs[-1].created_at, runs[-1].id))
+
+    async def _whole(self, run: Run) -> Run:
+        """A row that an older process wrote does not know what was said in it; its head does."""
+        head = await self._exchange.store.head(run.id) if run.fold != FOLD else None
+        return head.run if head is not None else run
 
     async def _talks(self, begun: Conversation) -> AsyncGenerator[Run, None]:
         """The runs in which its owner speaks. What agents ask each other on the way is no part of the conversation."""

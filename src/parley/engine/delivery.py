@@ -92,7 +92,7 @@ class Delivery:
                     return await self._end(progress, "gone", verdict.reason)
                 if verdict.how == "refused":
                     return await self._put_off(progress, verdict)
-                progress.kept = replace(progress.kept, cursor=event.seq, attempts=0, reason="")
+                progress.kept = replace(progress.kept, cursor=event.seq, attempts=0, reason="", asked_s=0.0)
                 if progress.unsaved_s > SAVE_S and await progress.save(self._clock()) is None:
                     return None
                 if time.monotonic() >= until or not self._leads():
@@ -133,15 +133,25 @@ class Delivery:
             "push.refused", run=hook.task, hook=hook.id, receiver=hook.receiver, attempts=attempts,
             reason=verdict.reason,
         )  # fmt: skip
-        progress.kept = replace(progress.kept, attempts=attempts, reason=verdict.reason)
+        asked_s = min(verdict.after_s, MAX_PAUSE_S)
+        progress.kept = replace(progress.kept, attempts=attempts, reason=verdict.reason, asked_s=asked_s)
         if attempts >= MAX_ATTEMPTS:
             return await self._end(progress, "dead")
-        return await progress.save(self._clock() + int(1000 * self._pause_s(attempts, verdict.after_s)))
+        # Longer each time, and never for all at the same moment.
+        pause_s = max(self._backoff(attempts) * random.uniform(0.5, 1.0), asked_s)
+        return await progress.save(self._clock() + int(1000 * pause_s))
 
-    def _pause_s(self, attempts: int, asked_s: float) -> float:
-        """Longer each time, and never for all at the same moment."""
-        pause = self._backoff_s[min(attempts, len(self._backoff_s)) - 1] * random.uniform(0.5, 1.0)
-        return max(pause, min(asked_s, MAX_PAUSE_S))
+    def waits(self, entry: Entry) -> bool:
+        """Whether it is to be left alone for now. One that is put off for longer than anybody would was put off by a
+        clock that was wrong, or by one that was right before ours was."""
+        left_ms = (entry.record.due or 0) - self._clock()
+        return entry.kept.attempts > 0 and 0 < left_ms <= 1000 * self._longest_s(entry.kept)
+
+    def _longest_s(self, kept: Kept) -> float:
+        return max(self._backoff(kept.attempts), kept.asked_s)
+
+    def _backoff(self, attempts: int) -> float:
+        return self._backoff_s[min(attempts, len(self._backoff_s)) - 1]
 
 
 class _Progress:

@@ -6,8 +6,9 @@ as good as another. A lease that runs out is a rescue, at most twice; a cancel e
 """
 
 import asyncio
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -70,6 +71,7 @@ class Elsewhere:
         lease_s: float = LEASE_S,
         grace_s: float = GRACE_S,
         clock: Clock = now_ms,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._exchange = exchange
         self._commands = exchange.commands
@@ -78,6 +80,10 @@ class Elsewhere:
         self._grace_ms = int(grace_s * 1000)
         self._clock = clock
         self._since = clock()
+        self._steady = steady
+        """A clock that nobody sets, in seconds."""
+        self._overlong: dict[Record, float] = {}
+        """Leases whose end cannot be right, and since when they are known to be so."""
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._loop = Loop("leases", SWEEP_S, self.tick)
 
@@ -159,12 +165,22 @@ class Elsewhere:
 
     async def tick(self) -> None:
         """One round: the leader ends the leases that have run out."""
+        await self._end_overlong()
         after: Moment = (-1, "", "")
         while self._exchange.membership.leads and (page := await self._leases.due(after)):
             for record in page:
                 if not self._excused(record):
                     await self._run_out_or_tell(record)
             after = (page[-1].due or 0, page[-1].scope, page[-1].id)
+
+    async def _end_overlong(self) -> None:
+        """A lease that ends by no clock to be trusted ends when nobody has renewed it for as long as a lease lasts."""
+        now, before = self._steady(), self._overlong
+        found = await self._leases.overlong() if self._exchange.membership.leads else []
+        self._overlong = {record: before.get(record, now) for record in found}
+        for record, since in self._overlong.items():
+            if (now - since) * 1000 >= self._leases.lease_ms:
+                await self._run_out_or_tell(record)
 
     def _excused(self, record: Record) -> bool:
         """Nobody could renew a lease that ran out before this process was up: its holder gets as long again."""

@@ -68,7 +68,7 @@ class Exchange:
         self.commands = Commands(store, self._published, clock, max_payload, shared=shared)
         self.execution = Execution(self.commands, store, cluster, self.attachments, self._ask_child, grace_s)
         self.retention = Retention(store, keep_ms, clock)
-        self.membership = Membership(store, cluster, self.execution, self.agents, self.retention, lease_s)
+        self.membership = Membership(store, cluster, self.execution, self.agents, self.retention, lease_s, shared)
         self.admission = Admission(store, allowance, lambda: len(self.membership.alive), clock)
         self.on_growth: Callable[[RunId], None] | None = None
         """Called for every run that has grown, here or elsewhere; must not wait."""
@@ -350,6 +350,9 @@ class Exchange:
             self._signals.tell(run.id, run.version)
         if run.inputs > run.read and run.state is State.WORKING:
             self.execution.given(run)
+        if run.cancel_requested and not run.ended:
+            # Another replica may have recorded it, and this append have taken it in before the signal came.
+            self.execution.cancel(run)
         if run.children and (run.cancel_requested or run.state is State.FAILED):
             self._spawn(self._cancel_children(run))
         if run.notes and run.ended:

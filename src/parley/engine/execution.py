@@ -16,13 +16,15 @@ from parley.core.turns import Conclusion, Final, Scribe
 from parley.core.views import View
 from parley.engine.attachments import Attachments
 from parley.engine.commands import Commands
+from parley.engine.jobs import Job
 from parley.engine.outbox import Outbox
-from parley.engine.ports import Cluster, Driver, Gated, Store
+from parley.engine.ports import Cluster, Driver, Gated, Store, kind_of
 from parley.engine.recall import earlier_notes, earlier_rounds
 from parley.engine.recent import RecentLogs
+from parley.engine.slots import Slots
 from parley.engine.toolwords import Tooling
 from parley.engine.turns import CURRENT, Turn
-from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge
+from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge, StoreUnavailable
 from parley.ids import RunId
 from parley.telemetry import span, tell
 from parley.telemetry.trace import NONE, current, enter
@@ -31,35 +33,6 @@ GRACE_S = 5.0
 
 AskFor = Callable[[Run, int, str, str, int], Awaitable[View]]
 """Who asks, its how-manieth question, whom, what, and through how many servers the matter has come."""
-
-
-class _Job:
-    """One turn under way."""
-
-    __slots__ = ("driver", "driving", "ending", "grace", "leaving", "overtaken", "run", "slot_of", "task", "timer")
-
-    def __init__(self, run: Run, slot_of: str | None) -> None:
-        self.run = run
-        self.slot_of = slot_of
-        """The replica in whose name it holds a slot of its agent, if it does."""
-        self.task: asyncio.Task[None] | None = None
-        self.driver: Driver | None = None
-        """Whose turn it is: it stays so to the end of the turn, whatever becomes of its agent meanwhile."""
-        self.driving = False
-        """Only while the agent's own code runs may the task be interrupted; the log is always written to the end."""
-        self.ending: Report | None = None
-        """Why it was told to stop, if it was."""
-        self.leaving = False
-        """Whether this process gives it up, so that another can take it."""
-        self.overtaken = asyncio.Event()
-        """Set when input has come that the turn under way has not read."""
-        self.timer: asyncio.TimerHandle | None = None
-        self.grace: asyncio.TimerHandle | None = None
-
-    def clear(self) -> None:
-        for timer in (self.timer, self.grace):
-            if timer is not None:
-                timer.cancel()
 
 
 class Execution:
@@ -76,6 +49,7 @@ class Execution:
         self._store = store
         self.logs = RecentLogs(store)
         self._cluster = cluster
+        self.slots = Slots(cluster)
         self._attachments = attachments
         self._ask = ask
         self.grace_s = grace_s
@@ -84,7 +58,7 @@ class Execution:
         self._drivers: dict[str, Driver] = {}
         self.unlisted: Callable[[str], Driver | None] = lambda _: None
         """Finds drivers that nobody has registered."""
-        self._jobs: dict[RunId, _Job] = {}
+        self._jobs: dict[RunId, Job] = {}
         self._dispatching: dict[str, asyncio.Task[None]] = {}
         self._asked_again: set[str] = set()
         self._closing = False
@@ -127,7 +101,7 @@ class Execution:
 
     def launch(self, run: Run, events: list[Event] | None = None, *, slot_of: str | None = None) -> None:
         """Work on a run that has begun, or is to begin. `events`: its whole log, if at hand."""
-        job = self._jobs[run.id] = _Job(run, slot_of)
+        job = self._jobs[run.id] = Job(run, slot_of)
         job.task = asyncio.get_running_loop().create_task(self._work(job, events))
 
     def dispatch(self, slug: str) -> None:
@@ -142,8 +116,7 @@ class Execution:
 
     def cancel(self, run: Run) -> None:
         """Stop the turn of a run whose cancel, or whose end, is on record."""
-        job = self._jobs.get(run.id)
-        if job is not None:
+        if (job := self._jobs.get(run.id)) is not None:
             self._stop(job, Canceled())
 
     def given(self, run: Run) -> None:
@@ -195,6 +168,13 @@ class Execution:
                 job.task.cancel()
         await self._wait_for([job.task for job in jobs if job.task is not None])
 
+    async def vacate(self) -> None:
+        """This replica may have been given up, and its slots with it: whoever holds one stops."""
+        held = {id_ for id_, job in self._jobs.items() if job.slot_of is not None and not job.leaving}
+        if held:
+            tell("slots.vacated", turns=len(held))
+            await self.abandon(lambda run: run.id in held)
+
     async def close(self) -> None:
         """Stop working. Turns under way are handed over, which is not counted as a failure."""
         self._closing = True
@@ -227,23 +207,28 @@ class Execution:
         driver = self._driver(slug)
         if self._closing or driver is None:
             return False
-        limit, replica = driver.agent.limits.max_concurrent, self._cluster.replica
+        limit = driver.agent.limits.max_concurrent
         if isinstance(driver, Gated):
             limit = await driver.room()
-        if limit is not None and not await self._cluster.take_slot(slug, limit):
+        if limit is None:
+            return await self._begin_first(slug, None) is not None
+        slot_of = await self.slots.take(slug, limit)
+        if slot_of is None:
             return False
+        run: Run | None = None
+        try:
+            run = await self._begin_first(slug, slot_of)
+        finally:
+            if run is None or run.orchestration is not None:
+                await self.slots.give(slug, slot_of)
+        # Whoever came while the slot was held for nothing found none: look again now that it is free.
+        return run is not None or await self._first_waiting(slug) is not None
+
+    async def _begin_first(self, slug: str, slot_of: str | None) -> Run | None:
         run = await self._first_waiting(slug)
         if run is not None:
-            needed = limit is not None and run.orchestration is None
-            self.launch(run, slot_of=replica if needed else None)
-            if limit is not None and not needed:
-                await self._cluster.give_slot(slug, replica)
-            return True
-        if limit is None:
-            return False
-        await self._cluster.give_slot(slug, replica)
-        # Whoever came while the slot was held for nothing found none: look again now that it is free.
-        return await self._first_waiting(slug) is not None
+            self.launch(run, slot_of=slot_of if run.orchestration is None else None)
+        return run
 
     async def _first_waiting(self, slug: str) -> Run | None:
         """The longest waiting run that is not already about to begin here."""
@@ -251,7 +236,7 @@ class Execution:
         waiting = await self._store.runs_in(State.SUBMITTED, agent=slug, limit=len(beginning) + 1)
         return next((run for run in waiting if run.id not in beginning), None)
 
-    async def _work(self, job: _Job, events: list[Event] | None) -> None:
+    async def _work(self, job: Job, events: list[Event] | None) -> None:
         """Turn after turn, until the run has ended or waits for somebody, be it for its agent to come back."""
         try:
             while True:
@@ -268,29 +253,23 @@ class Execution:
                     turn.outcome = job.run.state.value
                 self._tell_ended(job.run)
                 events, job.overtaken = None, asyncio.Event()
-                if not job.run.ready or self._closing:
+                if not job.run.ready or job.leaving or self._closing:
                     break
         except NotReady:
             tell("turn.not_needed", run=job.run.id, agent=job.run.agent)
         except (LateResult, LeaseLost) as error:
             tell("turn.late_result", run=job.run.id, agent=job.run.agent, code=error.code)
-        except Exception as error:  # noqa: BLE001 - the log could not be written: the run is rescued at the next start
+        except Exception as error:  # noqa: BLE001 - the log could not be written: whoever sweeps finds the run
             tell("turn.broken", run=job.run.id, agent=job.run.agent, error=error)
         finally:
             job.clear()
             if self._jobs.get(job.run.id) is job:
                 del self._jobs[job.run.id]
             if job.slot_of is not None:
-                await self._leave_slot(job.run.agent, job.slot_of)
+                await self.slots.give(job.run.agent, job.slot_of)
+                self.dispatch(job.run.agent)
 
-    async def _leave_slot(self, slug: str, replica: str) -> None:
-        try:
-            await self._cluster.give_slot(slug, replica)
-        except ParleyError as error:
-            tell("dispatch.failed", agent=slug, code=error.code)
-        self.dispatch(slug)
-
-    async def _turn(self, job: _Job, events: list[Event] | None) -> Run:
+    async def _turn(self, job: Job, events: list[Event] | None) -> Run:
         run = job.run
         outbox = Outbox(self._commands, run.id, run.epoch)
         ending = await self._ending(job, outbox, events)
@@ -303,9 +282,11 @@ class Execution:
         except PayloadTooLarge as error:
             return await outbox.abort(Failed(error.code, error.message))
 
-    async def _ending(self, job: _Job, outbox: Outbox, events: list[Event] | None) -> Report | None:
+    async def _ending(self, job: Job, outbox: Outbox, events: list[Event] | None) -> Report | None:
         """How the turn ends: as its driver says, as it was told, or None when this process gives it up."""
         driver = job.driver
+        if job.slot_of is not None and not self.slots.holds(job.slot_of):
+            job.leaving = True
         if driver is None or job.leaving or self._closing or job.ending is not None:
             return job.ending
         self._arm(job, driver.agent)
@@ -315,7 +296,8 @@ class Execution:
         except asyncio.CancelledError as error:
             # Nobody here canceled it: something that the agent waited for was.
             return job.ending if job.ending or job.leaving else self._raised(job, error)
-        except (LateResult, LeaseLost):
+        except (LateResult, LeaseLost, StoreUnavailable):
+            # The last is no fault of the agent's: the turn is taken up again when the store is back.
             raise
         except (AgentError, PayloadTooLarge) as error:
             return Failed(error.code, error.message)
@@ -324,32 +306,34 @@ class Execution:
         finally:
             job.driving = False
 
-    def _raised(self, job: _Job, error: BaseException) -> Failed:
+    def _raised(self, job: Job, error: BaseException) -> Failed:
         """The text of what an agent raised may hold secrets: it goes to the operator, its type to the client."""
         tell("agent.raised", run=job.run.id, agent=job.run.agent, error=error)
         return Failed("agent_error", f"The agent stopped with an unexpected {type(error).__name__}.")
 
-    async def _drive(self, driver: Driver, job: _Job, outbox: Outbox, events: list[Event] | None) -> Report:
+    async def _drive(self, driver: Driver, job: Job, outbox: Outbox, events: list[Event] | None) -> Report:
         """Run the driver to the end of its turn; what ended it."""
         run = job.run
         if events is None:
             events = await self.logs.read(run.id, run.version)
         if run.beside:
             events = await self._attachments.told(events)
-        turn = self._make_turn(driver.agent, job, events)
-        CURRENT.set(turn)
         scribe = Scribe(run.turns)
-        async with aclosing(driver.run(turn)) as outputs:
-            async for output in outputs:
-                if isinstance(output, Conclusion):
-                    outbox.upto = output.upto
-                report = await self._attachments.stored(scribe.report(output))
-                if isinstance(report, Final):
-                    return report
-                await outbox.put(report)
+        with span("driver.turn", agent=run.agent, driver=kind_of(driver)) as driven:
+            turn = self._make_turn(driver.agent, job, events)
+            CURRENT.set(turn)
+            async with aclosing(driver.run(turn)) as outputs:
+                async for output in outputs:
+                    if isinstance(output, Conclusion):
+                        outbox.upto = output.upto
+                    report = await self._attachments.stored(scribe.report(output))
+                    if isinstance(report, Final):
+                        driven.outcome = "failed" if isinstance(report, Failed) else ""
+                        return report
+                    await outbox.put(report)
         return Completed()
 
-    def _make_turn(self, spec: Agent, job: _Job, events: list[Event]) -> Turn:
+    def _make_turn(self, spec: Agent, job: Job, events: list[Event]) -> Turn:
         run, asked = job.run, 0
         if sum(event.type == "input" for event in events) > run.read:
             job.overtaken.set()
@@ -362,9 +346,8 @@ class Execution:
         async def recall(most: int) -> list[Round]:
             return await earlier_rounds(self._store, run, most, self._attachments.told)
 
-        notes = partial(earlier_notes, self._store, run)
-        load, overtaken = self._attachments.loaded, job.overtaken
-        turn = Turn(spec, run, events, ask, load, recall, notes, current(), overtaken, self.toolcalls)
+        notes, load = partial(earlier_notes, self._store, run), self._attachments.loaded
+        turn = Turn(spec, run, events, ask, load, recall, notes, current(), job.overtaken, self.toolcalls)
         return turn
 
     def _tell_ended(self, run: Run) -> None:
@@ -373,7 +356,7 @@ class Execution:
             started_at=run.started_at, ended_at=run.updated_at,
         )  # fmt: skip
 
-    def _arm(self, job: _Job, agent: Agent) -> None:
+    def _arm(self, job: Job, agent: Agent) -> None:
         """Start the clock of the agent's timeout; time spent in earlier turns counts, time spent waiting does not."""
         limit = agent.limits.timeout_s
         if limit is not None:
@@ -381,7 +364,7 @@ class Execution:
             late = Failed("timeout", f"The agent took longer than {limit:g} s.")
             job.timer = asyncio.get_running_loop().call_later(left, self._stop, job, late)
 
-    def _stop(self, job: _Job, ending: Report) -> None:
+    def _stop(self, job: Job, ending: Report) -> None:
         if job.ending is not None or job.task is None:
             return
         job.ending = ending
@@ -389,7 +372,7 @@ class Execution:
             job.task.cancel()
             job.grace = asyncio.get_running_loop().call_later(self.grace_s, self._abandon, job)
 
-    def _abandon(self, job: _Job) -> None:
+    def _abandon(self, job: Job) -> None:
         """The agent does not let itself be stopped: its run ends all the same, its slot stays taken till it returns."""
         tell("turn.stuck", run=job.run.id, agent=job.run.agent)
         if job.ending is not None:

@@ -26,6 +26,8 @@ MAX_TRIES = 20
 PAGE = 200
 MAX_LOOKED_THROUGH = 10_000
 ALWAYS = 2**62
+AT_ONCE = 0
+"""Due by any clock, also by a leader's that is behind ours."""
 
 Ended = Literal["finished", "gone", "dead"]
 """All of its run was told; the receiver wants no more; the receiver was asked in vain too often."""
@@ -68,6 +70,8 @@ class Kept(Struct, frozen=True, omit_defaults=True):
     attempts: int = 0
     reason: str = ""
     """What the receiver said to the last attempt in vain."""
+    asked_s: float = 0.0
+    """How long it asked to be left alone then."""
     ended: Ended | None = None
 
 
@@ -205,7 +209,7 @@ class Hooks:
                 kept = Kept(hook, old.kept.cursor)
             else:
                 kept = Kept(hook, cursor, ended="finished" if told else None)
-            due = None if kept.ended else self._clock()
+            due = None if kept.ended else AT_ONCE
             if old is None:
                 record = Record(KIND, *hook.place, self._sealed(kept), self._clock(), due)
                 if await self._records.add(record):

@@ -18,6 +18,10 @@ KIND = "runtime.lease"
 FRESH = 5 / 6
 """A lease with more than this part left is not renewed: word of progress may come many times a second."""
 MAX_TRIES = 20
+ALWAYS = 2**62
+SLACK_MS = 3000
+"""By how much the clocks of replicas may differ at any time."""
+MAX_OVERLONG = 1000
 
 _ENDING = b"ending"
 
@@ -57,6 +61,11 @@ class Leases:
 
     async def due(self, after: Moment) -> list[Record]:
         return await self._records.due(KIND, self._clock(), after=after)
+
+    async def overlong(self) -> list[Record]:
+        """Those that last longer than any lease that begins now: whoever gave them had a wrong clock, or we have."""
+        longest = self._clock() + self._lease_ms + SLACK_MS
+        return await self._records.due(KIND, ALWAYS, limit=MAX_OVERLONG, after=(longest, "", ""))
 
     async def _set(self, lease: Lease, change: Callable[[int], int]) -> int | None:
         for _ in range(MAX_TRIES):

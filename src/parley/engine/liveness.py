@@ -7,7 +7,7 @@ written down, after the store or this process was away for a while, every node h
 from collections.abc import Callable, Sequence
 
 from parley.clock import Clock
-from parley.core.nodes import BECAME, Beat, Node, NodeChange, NodeEvent, Status, changed
+from parley.core.nodes import AHEAD_MS, BECAME, Beat, Node, NodeChange, NodeEvent, Status, changed
 from parley.engine.changes import Changes
 from parley.engine.ports.nodes import NodeStore
 from parley.errors import ParleyError
@@ -49,19 +49,24 @@ class Liveness:
 
     def noted(self, node: Node) -> Beat:
         """The latest of what is stored and what is not yet."""
-        return max(self._pending.get(node.id, node.beat), node.beat, key=lambda beat: beat.at)
+        pending = self._pending.get(node.id, node.beat)
+        ahead = node.beat.at > self._clock() + AHEAD_MS
+        return pending if ahead or pending.at >= node.beat.at else node.beat
 
     async def flush(self) -> None:
         """What cannot be written down is kept for the next time, unless there is newer by then."""
-        beats, self._pending = self._pending, {}
+        beats = dict(self._pending)
         if not beats:
             return
         try:
             await self._store.beat(beats)
         except ParleyError:
-            self._pending = {**beats, **self._pending}
             self._since = self._clock()
             raise
+        # Until now it was known here alone.
+        for node, beat in beats.items():
+            if self._pending.get(node) is beat:
+                del self._pending[node]
 
     async def tick(self) -> None:
         """One round: the leader finds those that were silent for too long."""

@@ -7,6 +7,7 @@ it holds only a few of the places in which posts are made.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -27,6 +28,7 @@ MAX_POSTS = 64
 MAX_POSTS_PER_RECEIVER = 4
 UNREADABLE_S = 60.0
 PAGE = 100
+STEP_MS = 2000
 
 
 class _Watched(Struct):
@@ -57,7 +59,11 @@ class Push:
         self._check_url = check_url
         self._clock = clock
         self._led = False
+        self._ahead_ms = clock() - int(time.monotonic() * 1000)
+        """How far the clock is ahead of one that nobody sets."""
         self._watched: dict[RunId, dict[str, _Watched]] = {}
+        self._broken: set[Place] = set()
+        """Those whose last turn came to nothing, for reasons of ours."""
         self._lanes: Lanes[Place] = Lanes(self._turn, MAX_POSTS, MAX_POSTS_PER_RECEIVER)
         self._loop = Loop("push", SWEEP_S, self.tick)
 
@@ -104,16 +110,26 @@ class Push:
                     self._soon(watched, (run, hook_id))
 
     async def tick(self) -> None:
-        """One round: the leader takes up what is due; a new one looks at everything that is not over."""
+        """One round: the leader takes up what is due; a new one, or one whose clock was set, looks at everything that
+        is not over."""
+        stepped = self._stepped()
         if not self._leads():
             self._led = False
             self._watched.clear()
             return
-        if self._led:
+        broken, self._broken = self._broken, set()
+        for place in broken:
+            self._now(place)
+        if self._led and not stepped:
             await self._take_up(self._clock())
         else:
             await self._take_up(ALWAYS)
             self._led = True
+
+    def _stepped(self) -> bool:
+        """Whether the clock was set since the last round: then nobody knows what is due."""
+        before, self._ahead_ms = self._ahead_ms, self._clock() - int(time.monotonic() * 1000)
+        return abs(self._ahead_ms - before) > STEP_MS
 
     async def _take_up(self, until: int) -> None:
         after: Moment = (-1, "", "")
@@ -173,7 +189,7 @@ class Push:
             if entry is None:
                 self._unwatch(place)
                 return False
-            if entry.record.due is None or (entry.kept.attempts and entry.record.due > self._clock()):
+            if entry.record.due is None or self._delivery.waits(entry):
                 return self._left(entry)
             left = await self._delivery.turn(entry)
             return left is not None and self._left(left)
@@ -181,6 +197,7 @@ class Push:
             tell("push.broken", run=place[0], hook=place[1], code=error.code)
         except Exception as error:  # noqa: BLE001 - taken up again in the next round
             tell("push.broken", run=place[0], hook=place[1], error=error)
+        self._broken.add(place)
         return False
 
     def _left(self, entry: Entry) -> bool:

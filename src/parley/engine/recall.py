@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from parley.core.dialogue import Round, rounds
 from parley.core.events import Event
-from parley.core.runs import Run
+from parley.core.runs import FOLD, Run
 from parley.engine.ports import Listing, Store
 from parley.engine.streams import read_all
 
@@ -36,7 +36,7 @@ async def earlier_rounds(store: Store, run: Run, most: int, told: Tell) -> list[
             break
         events = await read_all(store, one.id)
         if events and events[0].seq == 1:
-            found = [*rounds(await told(events) if one.beside else events), *found]
+            found = [*rounds(await told(events) if one.beside or one.fold != FOLD else events), *found]
     return found[-most:]
 
 

@@ -120,10 +120,15 @@ class Turn:
         return self._run.read_before
 
     @property
+    def question(self) -> str | None:
+        """How the turn before this one asked, if it did: `input_required` or `auth_required`."""
+        ends = [event.type for event in self._events if event.type in QUESTIONS or event.type == "turn_ended"]
+        return ends[-1] if ends and ends[-1] in QUESTIONS else None
+
+    @property
     def answers(self) -> bool:
         """Whether the turn before this one ended with a question."""
-        ends = [event.type for event in self._events if event.type in QUESTIONS or event.type == "turn_ended"]
-        return bool(ends) and ends[-1] in QUESTIONS
+        return self.question is not None
 
     @property
     def notes(self) -> dict[str, str]:

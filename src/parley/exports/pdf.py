@@ -2,14 +2,14 @@
 
 import sys
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 from subprocess import CalledProcessError, TimeoutExpired, run
 from threading import Lock
 
+from parley import extras
 from parley.core.transcripts import Said
 from parley.engine.export import Cover, Sheet
-from parley.errors import ExportFailed, Unsupported
+from parley.errors import ExportFailed
 from parley.exports.blocks import Node, blocks_of, code, words
 from parley.exports.words import (
     KINDS,
@@ -120,8 +120,7 @@ class PdfRenderer:
 
 
 def _check() -> None:
-    if find_spec("typst") is None:
-        raise Unsupported("This server makes no PDF: it was installed without the extra `pdf`.")
+    extras.check("pdf", "An export as PDF", field="format")
 
 
 def _spoken(said: Said) -> list[Node]:

@@ -15,6 +15,8 @@ from parley.telemetry.metrics import MEDIA, Gauge, Metrics
 
 MOST_WAITING = 1000
 """So far a queue is counted: a longer one is long enough to act."""
+STORE_S = 2.0
+"""How long the database is waited for."""
 
 
 class MetricsFace:
@@ -34,11 +36,27 @@ class MetricsFace:
         return await answer(send, 200, await asyncio.to_thread(self._metrics.text, gauges), media=MEDIA)
 
     async def _gauges(self) -> list[Gauge]:
-        exchange = self._exchange
+        exchange, members = self._exchange, self._exchange.membership
         return [
             Gauge("parley_followers", "Open streams, and callers that wait.", {"": exchange.streams.followers}),
             Gauge("parley_runs_under_way", "Turns that this process works on.", exchange.execution.busy),
-            Gauge("parley_runs_waiting", "Runs that wait for a slot of their agent.", await self._waiting()),
+            Gauge("parley_replicas", "Replicas that are alive, this one included.", {"": len(members.alive)}),
+            Gauge("parley_leads", "Whether this replica looks after what is there once.", {"": int(members.leads)}),
+            *await self._kept(),
+        ]
+
+    async def _kept(self) -> list[Gauge]:
+        """What the store knows. Whoever watches is answered also when it is away: then above all."""
+        about = "Whether the database answered just now."
+        try:
+            async with asyncio.timeout(STORE_S):
+                waiting, size = await self._waiting(), await self._exchange.store.size()
+        except (ParleyError, TimeoutError):
+            return [Gauge("parley_store_up", about, {"": 0})]
+        return [
+            Gauge("parley_store_up", about, {"": 1}),
+            Gauge("parley_store_bytes", "How large the database is.", {"": size}),
+            Gauge("parley_runs_waiting", "Runs that wait for a slot of their agent.", waiting),
         ]
 
     async def _waiting(self) -> dict[str, int]:

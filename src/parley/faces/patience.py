@@ -19,20 +19,17 @@ class Patience:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._filling: asyncio.Task[None] | None = None
+        self.begun = False
+        """Whether something was sent, so that the status is 200."""
         self._timer = asyncio.get_running_loop().call_later(KEEP_ALIVE_S, self._begin)
 
     async def answer(self, status: int, body: bytes, headers: Headers | None = None) -> None:
-        self._timer.cancel()
-        if self._filling is None:
+        self.stop()
+        if self._filling is not None:
+            await asyncio.gather(self._filling, return_exceptions=True)
+        if not self.begun:
             return await answer(self._send, status, body, headers)
-        self._filling.cancel()
-        await asyncio.gather(self._filling, return_exceptions=True)
         return await self._send({"type": "http.response.body", "body": body})
-
-    @property
-    def begun(self) -> bool:
-        """Whether something was sent, so that the status is 200."""
-        return self._filling is not None
 
     def stop(self) -> None:
         """Nobody is left to answer."""
@@ -44,6 +41,7 @@ class Patience:
         self._filling = asyncio.get_running_loop().create_task(self._fill())
 
     async def _fill(self) -> None:
+        self.begun = True
         await self._send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         while True:
             await self._send({"type": "http.response.body", "body": b" ", "more_body": True})

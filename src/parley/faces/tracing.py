@@ -1,13 +1,14 @@
 """The outermost layer: where a request comes from, how it was answered, and what to do with a crash."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from time import perf_counter
 
 from msgspec.structs import replace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from parley.faces.http import ClientGone, Headers, answer, headers_of
-from parley.telemetry import tell
+from parley.telemetry import Span, exporting, span, tell
 from parley.telemetry.trace import NONE, Made, Trace, enter, headers_for, new_request_id, trace_of
 
 Answered = Callable[[str, int, float], None]
@@ -16,6 +17,9 @@ Answered = Callable[[str, int, float], None]
 ROUTE = "parley.route"
 """Where in a scope a face that finds its paths by hand puts the template of the one it found."""
 OTHER = "other"
+WATCHED = frozenset(("/healthz", "/metrics", "/readyz"))
+"""Asked for again and again by whoever watches; no part of anybody's work."""
+_UNSEEN = nullcontext()
 
 
 class Traced:
@@ -40,19 +44,28 @@ class Traced:
             if not begun:
                 begun = True
                 message["headers"] = [*message.get("headers", ()), *echoed]
+                if face is not None:
+                    _note(face, _route(scope), message["status"])
                 if self._answered is not None:
                     self._answered(_route(scope), message["status"], perf_counter() - came)
             return send(message)
 
-        try:
-            return await self._app(scope, receive, traced)
-        except ClientGone:
+        seen = exporting() and scope["path"] not in WATCHED
+        with span("face.http", method=scope["method"]) if seen else _UNSEEN as face:
+            try:
+                return await self._app(scope, receive, traced)
+            except ClientGone:
+                return None
+            except Exception as error:  # noqa: BLE001 - the last line of defence
+                tell("http.crashed", path=scope["path"], error=error)
+                if not begun:
+                    await answer(traced, 500, {"error": {"code": "internal", "message": "Internal error."}})
             return None
-        except Exception as error:  # noqa: BLE001 - the last line of defence
-            tell("http.crashed", path=scope["path"], error=error)
-            if not begun:
-                await answer(traced, 500, {"error": {"code": "internal", "message": "Internal error."}})
-        return None
+
+
+def _note(face: Span, route: str, status: int) -> None:
+    face.note(route=route, status=status)
+    face.outcome = "error" if status >= 500 else "refused" if status >= 400 else ""
 
 
 def _taken_up(scope: Scope) -> Headers:

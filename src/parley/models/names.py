@@ -1,10 +1,10 @@
 """Models by their names: `openai:gpt-…`, `anthropic:claude-…`, `offline`."""
 
 from importlib import import_module
-from typing import Any
 
 from msgspec import Struct
 
+from parley import extras
 from parley.engine.ports import Llm
 from parley.errors import Invalid
 from parley.models.endpoint import Endpoint
@@ -34,7 +34,8 @@ def open_model(name: str, access: Access) -> Llm:
     if vendor not in _VENDORS or not model:
         raise Invalid(f"write openai:NAME, anthropic:NAME or offline, not {name!r}", field="model")
     module, adapter = _VENDORS[vendor]
-    found = _imported(module, vendor)
+    extras.check("llm", f"A model of {vendor}", vendor, field="model")
+    found = import_module(module)
     # The usual key is for the usual place: another server gets only a key that was named for it.
     key_from = access.key_from or (found.KEY_FROM if access.base_url is None else None)
     endpoint = Endpoint(model, access.base_url or found.BASE_URL, key_from, access.silence_s, access.retries)
@@ -45,12 +46,3 @@ def key_variable(llm: Llm) -> str | None:
     """The environment variable with the model's key, if it needs one."""
     endpoint: object = getattr(llm, "endpoint", None)
     return endpoint.key_from if isinstance(endpoint, Endpoint) else None
-
-
-def _imported(module: str, vendor: str) -> Any:
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != vendor:
-            raise
-        raise Invalid(f"{vendor} needs the extra: pip install 'parley-a2a[llm]'", field="model") from None

@@ -1,5 +1,6 @@
 """Replicas on one PostgreSQL: who is alive, by the database's clock, and who holds which slot."""
 
+from parley.core.runs import ELSEWHERE
 from parley.ids import new_id
 from parley.stores.pool import Pool
 
@@ -7,17 +8,24 @@ _RENEW = """
 UPDATE replicas SET alive_until = clock_timestamp() + $2 * interval '1 second'
 WHERE id = $1 AND NOT buried RETURNING id"""
 _BURY = "UPDATE replicas SET buried = true WHERE alive_until < clock_timestamp() AND NOT buried"
+_DEAD = f"""
+SELECT id FROM replicas WHERE buried
+UNION SELECT owner FROM runs WHERE state = 'working' AND NOT starts_with(owner, '{ELSEWHERE}')
+  AND NOT EXISTS (SELECT FROM replicas WHERE id = owner)
+UNION SELECT replica FROM slots WHERE replica IS NOT NULL AND NOT EXISTS (SELECT FROM replicas WHERE id = replica)
+ORDER BY 1"""
 _TAKE_SLOT = """
 UPDATE slots SET replica = $3 WHERE (agent, number) = (
   SELECT agent, number FROM slots WHERE agent = $1 AND number <= $2 AND replica IS NULL
   ORDER BY number LIMIT 1
   OFFSET (SELECT count(*) FROM slots WHERE agent = $1 AND number > $2 AND replica IS NOT NULL)
   FOR UPDATE SKIP LOCKED
-) RETURNING number"""
-"""Slots beyond the limit are held since before it was lowered: as many of the free ones stay free."""
-_GIVE_SLOT = """
-UPDATE slots SET replica = NULL WHERE (agent, number) = (
-  SELECT agent, number FROM slots WHERE agent = $1 AND replica = $2 ORDER BY number DESC LIMIT 1 FOR UPDATE
+) AND EXISTS (SELECT FROM replicas WHERE id = $3 AND NOT buried FOR SHARE) RETURNING number"""
+"""Slots beyond the limit are held since before it was lowered: as many of the free ones stay free. Whoever is being
+buried meanwhile waits: then the slot is freed with all of its others."""
+_KEEP_SLOTS = """
+UPDATE slots SET replica = NULL WHERE (agent, number) IN (
+  SELECT agent, number FROM slots WHERE agent = $1 AND replica = $2 ORDER BY number OFFSET $3 FOR UPDATE
 )"""
 
 
@@ -50,9 +58,10 @@ class PostgresCluster:
         return [row[0] for row in rows]
 
     async def bury(self) -> list[str]:
-        """Those buried whose work nobody has taken up yet, the ones that died just now included."""
+        """Those buried whose work nobody has taken up yet, the ones that died just now included, and those forgotten
+        who began something before they knew."""
         await self._pool.fetch(_BURY)
-        return [row[0] for row in await self._pool.fetch("SELECT id FROM replicas WHERE buried ORDER BY id")]
+        return [row[0] for row in await self._pool.fetch(_DEAD)]
 
     async def forget(self, replica: str) -> None:
         await self._pool.fetch("UPDATE slots SET replica = NULL WHERE replica = $1", replica)
@@ -68,8 +77,8 @@ class PostgresCluster:
             self._known_slots[agent] = limit
         return bool(await self._pool.fetch(_TAKE_SLOT, agent, limit, self._replica))
 
-    async def give_slot(self, agent: str, replica: str) -> None:
-        await self._pool.fetch(_GIVE_SLOT, agent, replica)
+    async def keep_slots(self, agent: str, replica: str, count: int) -> None:
+        await self._pool.fetch(_KEEP_SLOTS, agent, replica, count)
 
     async def leave(self) -> None:
         await self.forget(self._replica)

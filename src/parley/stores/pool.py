@@ -3,12 +3,17 @@
 import importlib
 from typing import Any
 
+from parley import extras
 from parley.errors import ConfigurationError, Invalid, StoreUnavailable
 
-_asyncpg: Any = importlib.import_module("asyncpg")
+_asyncpg: Any = importlib.import_module("asyncpg") if extras.has("postgres") else None
 
-TROUBLE: tuple[type[Exception], ...] = (_asyncpg.PostgresError, _asyncpg.InterfaceError, OSError)
-RIVALRY: tuple[type[Exception], ...] = (_asyncpg.DeadlockDetectedError, _asyncpg.SerializationError)
+Kinds = tuple[type[Exception], ...]
+TROUBLE: Kinds = (
+    (_asyncpg.PostgresError, _asyncpg.InterfaceError, _asyncpg.InternalClientError, OSError) if _asyncpg else (OSError,)
+)
+"""An internal error of the client is what it says of a connection that broke while it was being handed back."""
+RIVALRY: Kinds = (_asyncpg.DeadlockDetectedError, _asyncpg.SerializationError) if _asyncpg else ()
 MAX_CONNECTIONS = 8
 
 Row = tuple[Any, ...]
@@ -21,8 +26,9 @@ class Pool:
 
     @staticmethod
     async def open(url: str, most: int = MAX_CONNECTIONS) -> "Pool":
+        extras.check("postgres", "The setting store = postgres", field="store")
         try:
-            return Pool(await _asyncpg.create_pool(url, min_size=min(2, most), max_size=most))
+            return Pool(await _asyncpg.create_pool(url, min_size=min(2, most), max_size=most, reset=_as_it_is))
         except (*TROUBLE, ValueError) as error:
             raise ConfigurationError(f"The database cannot be opened: {error}") from error
 
@@ -43,5 +49,12 @@ class Pool:
         await self._pool.close()
 
 
+async def _as_it_is(_connection: Connection) -> None:
+    """What asyncpg does when a connection comes back, beside ending a transaction that was left open: nothing. Its own
+    way is one more statement after each of ours, to undo what nobody here does to a session: every lock and setting of
+    ours ends with its transaction."""
+
+
 async def connect(url: str, **settings: str) -> Connection:
+    extras.check("postgres", "The setting store = postgres", field="store")
     return await _asyncpg.connect(url, server_settings=settings)

@@ -1,4 +1,4 @@
-"""The log in PostgreSQL, for many replicas: everything that waits is committed by one statement.
+"""The log in PostgreSQL, for many replicas: what waits is committed together, by one statement.
 
 Rows are locked in the order of their ids, so that two replicas with batches over the same runs cannot deadlock. A
 conflict concerns one run only: its events are left out of the same statement, and its caller is told.
@@ -6,6 +6,7 @@ conflict concerns one run only: its events are left out of the same statement, a
 
 import asyncio
 from collections.abc import Sequence
+from zlib import crc32
 
 import msgspec
 
@@ -18,13 +19,14 @@ from parley.stores.library import NOTE, DatabaseLibrary, statements
 from parley.stores.listings import filters, numbered, paged
 from parley.stores.nonces import PostgresNonces
 from parley.stores.pool import MAX_CONNECTIONS, RIVALRY, TROUBLE, Connection, Pool, Row
+from parley.stores.refolding import refolded
 from parley.stores.schema import Phase, migrate_postgres
+from parley.stores.writers import MAX_BATCH, Writer
 from parley.telemetry import tell
 
-MAX_BATCH = 512
 MAX_TRIES = 5
-
-Waiting = tuple[Append, Done]
+SPARE_CONNECTIONS = 4
+"""For whoever reads while every writer writes."""
 
 _LOCK = "SELECT run_id, version FROM runs WHERE run_id = ANY($1::text[]) ORDER BY run_id FOR UPDATE"
 _UPDATE = """
@@ -94,35 +96,37 @@ class _Stale(_Rival):
     """It concerns a document."""
 
 
-async def open_pool(url: str, phases: tuple[Phase, ...] = ("pre", "post"), most: int = MAX_CONNECTIONS) -> Pool:
-    """Connect, and bring the database up to date."""
+async def open_pool(url: str, phases: tuple[Phase, ...] | None = None, most: int = MAX_CONNECTIONS) -> Pool:
+    """Connect, and bring the database up to date; not at all where `phases` is empty."""
     pool = await Pool.open(url, most)
-    if phases:
+    if phases != ():
         async with pool.acquire() as connection:
             await migrate_postgres(connection, phases)
     return pool
 
 
 class PostgresStore:
-    def __init__(self, pool: Pool) -> None:
+    """`writers` commit side by side, each the runs that fall to it by their ids; a statement holds at most `batch` of
+    them. With a batch of one every statement touches the rows of one run, wherever a database has put them."""
+
+    def __init__(self, pool: Pool, writers: int = 1, batch: int = MAX_BATCH) -> None:
         self._pool = pool
-        self._waiting: list[Waiting] = []
-        self._wake = asyncio.Event()
         self._closed = False
         self._nonces = PostgresNonces(pool)
         self.library = DatabaseLibrary(pool.fetch, self._note)
-        self._writer = asyncio.get_running_loop().create_task(self._write())
+        self._writers = [Writer(self._commit, batch) for _ in range(writers)]
 
     def append(self, append: Append, done: Done) -> None:
         if self._closed:
             asyncio.get_running_loop().call_soon(done, StoreUnavailable("The store is closed."))
             return
-        self._waiting.append((append, done))
-        self._wake.set()
+        # A run always falls to the same one, so that its appends stay in order.
+        place = crc32(append.run.id.encode()) % len(self._writers) if len(self._writers) > 1 else 0
+        self._writers[place].take(append, done)
 
     async def head(self, run: RunId) -> Head | None:
         row = await self._one("SELECT body, hash, floor, floor_hash, snapshot FROM runs WHERE run_id = $1", run)
-        return Head(_decode_run(row[0]), row[1], row[2], row[3], row[4]) if row else None
+        return await refolded(Head(_decode_run(row[0]), row[1], row[2], row[3], row[4]), self.read) if row else None
 
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
         rows = await self._pool.fetch(
@@ -215,30 +219,14 @@ class PostgresStore:
         """Everything that was handed in is committed first."""
         if not self._closed:
             self._closed = True
-            self._wake.set()
-            await self._writer
+            for writer in self._writers:
+                await writer.close()
             await self._nonces.close()
             await self._pool.close()
 
     async def _one(self, sql: str, *values: object) -> Row | None:
         rows = await self._pool.fetch(sql, *values)
         return rows[0] if rows else None
-
-    async def _write(self) -> None:
-        while not (self._closed and not self._waiting):
-            if not self._waiting:
-                self._wake.clear()
-                await self._wake.wait()
-                continue
-            batch, self._waiting = _parted(self._waiting)
-            try:
-                failed = await self._commit([append for append, _ in batch])
-            except Exception as error:  # noqa: BLE001 - a writer that dies silently would hang everyone
-                tell("append.failed", error=error)
-                reason = StoreUnavailable("The database refused the write; nothing of it was kept.")
-                failed = dict.fromkeys((append.run.id for append, _ in batch), reason)
-            for append, done in batch:
-                done(failed.get(append.run.id))
 
     async def _commit(self, appends: list[Append]) -> dict[RunId, ParleyError]:
         """Write a batch in which each run occurs once; what could not be written, and why."""
@@ -330,16 +318,3 @@ def _event_row(event: Event) -> Row:
 def _key_row(append: Append, number: int) -> Row:
     run, key = append.run, append.keys[number]
     return (key.scope, key.name, run.id, run.version, key.digest, run.updated_at)
-
-
-def _parted(waiting: list[Waiting]) -> tuple[list[Waiting], list[Waiting]]:
-    """A batch in which each run occurs once, and what has to wait for the next."""
-    batch: dict[RunId, Waiting] = {}
-    rest: list[Waiting] = []
-    for one in waiting:
-        run_id = one[0].run.id
-        if run_id in batch or len(batch) == MAX_BATCH:
-            rest.append(one)
-        else:
-            batch[run_id] = one
-    return list(batch.values()), rest

@@ -36,8 +36,9 @@ def migrations(dialect: str) -> list[Migration]:
 
 
 def missing(dialect: str, done: set[str], phases: tuple[Phase, ...]) -> list[Migration]:
+    """Of a newer Parley's migrations, those that come before its code are made for this one too."""
     known = migrations(dialect)
-    if newer := sorted(done - {one.id for one in known}):
+    if newer := sorted(one for one in done - {one.id for one in known} if one.endswith(".post")):
         raise ConfigurationError(f"The database was written by a newer Parley (it has {newer[-1]}).")
     return [one for one in known if one.id not in done and one.phase in phases]
 
@@ -66,16 +67,27 @@ def _done(connection: sqlite3.Connection) -> set[str]:
     return {str(row[0]) for row in connection.execute("SELECT id FROM migrations")}
 
 
-async def migrate_postgres(connection: Any, phases: tuple[Phase, ...] = ("pre", "post")) -> list[str]:
-    """The same for PostgreSQL; replicas that start together take turns."""
+async def migrate_postgres(connection: Any, phases: tuple[Phase, ...] | None = None) -> list[str]:
+    """The same for PostgreSQL; replicas that start together take turns. Unless somebody says so, nothing is taken away
+    while others serve the database: they may be of the older code."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(hashtext('parley.migrations'))")
         await connection.execute(
             "CREATE TABLE IF NOT EXISTS migrations (id text PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())"
         )
         done = {str(row[0]) for row in await connection.fetch("SELECT id FROM migrations")}
+        if phases is None:
+            phases = ("pre",) if await _served(connection) else ("pre", "post")
         todo = missing("postgres", done, phases)
         for one in todo:
             await connection.execute(one.sql)
             await connection.execute("INSERT INTO migrations (id) VALUES ($1)", one.id)
     return [one.id for one in todo]
+
+
+async def _served(connection: Any) -> bool:
+    if not await connection.fetchval("SELECT to_regclass('replicas') IS NOT NULL"):
+        return False
+    return await connection.fetchval(
+        "SELECT EXISTS (SELECT FROM replicas WHERE NOT buried AND alive_until >= clock_timestamp())"
+    )

@@ -41,8 +41,8 @@ class Solo:
         self._taken[agent] += 1
         return True
 
-    async def give_slot(self, agent: str, replica: str) -> None:
-        self._taken[agent] -= 1
+    async def keep_slots(self, agent: str, replica: str, count: int) -> None:
+        self._taken[agent] = min(self._taken[agent], count)
 
     async def leave(self) -> None:
         return

@@ -26,6 +26,7 @@ from parley.stores.library import NOTE, DatabaseLibrary, sqlite_text, statements
 from parley.stores.listings import filters, paged
 from parley.stores.locking import LOCK, lock
 from parley.stores.nonces import FORGET_BATCH, Claim, claiming, forget_some, write_claims
+from parley.stores.refolding import refolded
 from parley.stores.schema import migrate_sqlite
 from parley.telemetry import tell
 
@@ -87,7 +88,7 @@ class SqliteReader:
 
     async def head(self, run: RunId) -> Head | None:
         row = await self._one("SELECT body, hash, floor, floor_hash, snapshot FROM runs WHERE run_id = ?", run)
-        return Head(_decode_run(row[0]), *row[1:]) if row else None
+        return await refolded(Head(_decode_run(row[0]), *row[1:]), self.read) if row else None
 
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
         rows = await self._all(

@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from parley import extras
 from parley.clock import Clock, now_ms
 from parley.core.circuits import Circuit, admitted, returned
 from parley.core.nodes import Node
@@ -92,12 +93,8 @@ def _key(node: str, internal: bool) -> str:
 
 
 def _client(url: str) -> Any:
-    try:
-        redis: Any = importlib.import_module("redis.asyncio")
-    except ImportError:
-        raise ConfigurationError(
-            "The setting redis_url needs the extra redis: pip install 'parley-a2a[redis]'.", field="redis_url"
-        ) from None
+    extras.check("redis", "The setting redis_url", field="redis_url")
+    redis: Any = importlib.import_module("redis.asyncio")
     once = importlib.import_module("redis.asyncio.retry").Retry(importlib.import_module("redis.backoff").NoBackoff(), 0)
     try:
         return redis.Redis.from_url(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, retry=once)

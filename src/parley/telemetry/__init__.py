@@ -55,6 +55,11 @@ def export(exporter: Exporter) -> Detach:
     return lambda: _exporters.remove(exporter)
 
 
+def exporting() -> bool:
+    """Whether somebody has spans of their own for ours: some are of use to nobody else."""
+    return bool(_exporters)
+
+
 def tell(name: str, /, **fields: Any) -> None:
     for handler in _handlers:
         handler(name, fields)
@@ -74,6 +79,10 @@ class Span:
         self._opened: Opened | None = None
         self.outcome = ""
         """What came of it, in a word, where there is a better one than ok, refused, error or canceled."""
+
+    def note(self, **fields: Any) -> None:
+        """What is known only later."""
+        self._fields.update(fields)
 
     def __enter__(self) -> "Span":
         self._started = perf_counter_ns()

@@ -7,26 +7,8 @@ from typing import Any, Literal
 import structlog
 
 from parley.telemetry import Detach, attach
+from parley.telemetry.severity import QUIET, WARNINGS
 from parley.telemetry.trace import current
-
-_WARNINGS = frozenset(
-    {
-        "agent.raised", "agents.refused", "agents.unwatched", "agentzero.failed", "agentzero.not_set_up",
-        "append.deadlock", "append.failed", "auth.none", "command.failed", "config.unknown",
-        "dispatch.failed", "http.crashed", "issuer.unavailable", "key.use_not_noted", "lease.not_ended",
-        "lease.not_shortened", "loop.broken", "loop.failed", "mcp.ended", "mcp.not_started", "mcp.stuck",
-        "model.failed", "nodes.not_kept", "nodes.not_read", "org.command_failed", "org.model_failed",
-        "org.not_reported", "org.problem",
-        "org.unwatched", "push.broken", "push.dead",
-        "push.refused", "push.unreadable", "replica.buried", "replica.died", "runtime.not_noted",
-        "secrets.readable_by_others", "signals.lost", "signing.key_unreadable", "stream.broken",
-        "tool.broken", "tool.failed", "tool.token_unreadable", "tool.unwatched", "turn.broken", "turn.stuck",
-        "urls.unavailable",
-    }
-)  # fmt: skip
-_QUIET = frozenset(
-    {"turn.not_needed", "turn.ended", "append.conflict", "auth.refused", "push.delivered", "tool.ended", "tool.late"}
-)
 
 
 def configure(format_: Literal["console", "json"], level: str) -> Detach:
@@ -46,7 +28,7 @@ def configure(format_: Literal["console", "json"], level: str) -> Detach:
     if level == "debug":
         return attach(_log, spans=False)
     # Some of these are told for every turn, and a logger takes a while to find out that it has nothing to say.
-    return attach(lambda name, fields: None if name in _QUIET else _log(name, fields), spans=False)
+    return attach(lambda name, fields: None if name in QUIET else _log(name, fields), spans=False)
 
 
 def _log(name: str, fields: dict[str, Any]) -> None:
@@ -55,9 +37,9 @@ def _log(name: str, fields: dict[str, Any]) -> None:
     if isinstance(error, BaseException):
         fields = {**fields, "error": type(error).__name__, "exc_info": error}
     fields = {**fields, **_traced()}
-    if name in _WARNINGS:
+    if name in WARNINGS:
         logger.warning(name, **fields)
-    elif name in _QUIET:
+    elif name in QUIET:
         logger.debug(name, **fields)
     else:
         logger.info(name, **fields)

@@ -14,10 +14,13 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from parley.telemetry.severity import WARNINGS
+
 MEDIA = b"text/plain; version=0.0.4; charset=utf-8"
 EVENT_LABELS = ("name", "agent", "code", "how", "state", "tool")
 SPAN_LABELS = ("name", "agent", "outcome", "tool")
 ANSWER_LABELS = ("route", "status")
+WARNING_LABELS = ("name",)
 OTHER = "other"
 """Stands for agents that are not served here, and for whatever comes when a family is full."""
 MOST_SERIES = 1000
@@ -78,6 +81,8 @@ class Metrics:
         self._events = Family(EVENT_LABELS, 1, agents)
         self._spans = Family(SPAN_LABELS, len(BOUNDS_S) + 2, agents)
         self._answers = Family(ANSWER_LABELS, len(BOUNDS_S) + 2, agents)
+        self._warnings = dict.fromkeys(sorted(WARNINGS), 0)
+        """All of them from the start: who is to be woken by the first one needs a count that was none before."""
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
@@ -92,6 +97,8 @@ class Metrics:
         else:
             told = (name, get("agent"), get("code"), get("how"), get("state"), get("tool"))
             (self._events.known.get(told) or self._events.find(told))[0] += 1
+            if name in self._warnings:
+                self._warnings[name] += 1
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         told = (route, status)
@@ -111,6 +118,7 @@ class Metrics:
         """Everything, as Prometheus reads it. May be called in a thread: of many figures it takes a while."""
         families = [
             _counted("parley_events", "What was told, by name.", EVENT_LABELS, self._events),
+            _warned(self._warnings),
             _histogram("parley_span_seconds", "How long things took, by name.", SPAN_LABELS, self._spans),
             _histogram("parley_http_answer_seconds", "From a request to its answer.", ANSWER_LABELS, self._answers),
             *map(self._measured, gauges),
@@ -145,6 +153,13 @@ def _counted(name: str, about: str, labels: Values, found: Family) -> Metric:
     family = CounterMetricFamily(name, about, labels=labels)
     for values, counts in found.items():
         family.add_metric(values, counts[0])
+    return family
+
+
+def _warned(counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily("parley_warnings", "What was told as a warning, by name.", labels=WARNING_LABELS)
+    for name, count in counts.items():
+        family.add_metric((name,), count)
     return family
 
 

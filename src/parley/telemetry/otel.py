@@ -4,12 +4,17 @@ from typing import Any
 
 from opentelemetry import context, trace
 from opentelemetry.metrics import get_meter
-from opentelemetry.trace import Status, StatusCode
+from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from parley.telemetry import Detach, attach, export
 from parley.telemetry.trace import Trace, headers_for
 
+_KINDS = {
+    "face.http": SpanKind.SERVER, "face.grpc": SpanKind.SERVER, "tool.call": SpanKind.CLIENT,
+    "push.post": SpanKind.CLIENT,
+}  # fmt: skip
+"""Of those that somebody else has the other side of."""
 _LABELS = ("agent", "code", "how", "state")
 _FAILED = frozenset(("error", "failed"))
 _UNCOUNTED = "span.ended"
@@ -45,7 +50,7 @@ class _Opened:
 
     def __init__(self, tracer: trace.Tracer, name: str, parent: Trace, at_ns: int) -> None:
         around = _propagator.extract(headers_for(parent), context.Context())
-        self._span = tracer.start_span(name, around, start_time=at_ns)
+        self._span = tracer.start_span(name, around, _KINDS.get(name, SpanKind.INTERNAL), start_time=at_ns)
         self.trace = _carried(self._span.get_span_context(), parent)
         self._token = context.attach(trace.set_span_in_context(self._span, around))
 

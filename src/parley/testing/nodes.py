@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
+from parley.clock import now_ms
 from parley.core.nodes import Beat, Node, NodeChange, NodeEvent, NodeToken, Status
 from parley.engine.ports.nodes import EventQuery, NodeQuery, NodeStore
 
@@ -110,6 +111,21 @@ class NodesContract:
         await nodes.beat({one.id: Beat(AT + 1, active_tasks=1)})
         await nodes.apply([NodeChange(replace(one, version=2), 1)])
         assert (await nodes.get([one.id]))[0].beat == Beat(AT + 5, active_tasks=3)
+
+    async def test_of_two_heartbeats_of_one_moment_the_later_counts(self, nodes: NodeStore) -> None:
+        one = node(1)
+        await _kept(nodes, one)
+        for tasks in (1, 2):
+            await nodes.beat({one.id: Beat(AT, active_tasks=tasks)})
+            assert (await nodes.get([one.id]))[0].beat == Beat(AT, active_tasks=tasks)
+
+    async def test_a_heartbeat_that_a_wrong_clock_told_is_replaced_by_any_other(self, nodes: NodeStore) -> None:
+        one = node(1)
+        await _kept(nodes, one)
+        now = now_ms()
+        for at in (now + 600_000, now):
+            await nodes.beat({one.id: Beat(at)})
+            assert (await nodes.get([one.id]))[0].beat == Beat(at)
 
     async def test_the_silent_are_those_that_could_be_called(self, nodes: NodeStore) -> None:
         await _kept(

@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
 from parley.testing.waiting import until
@@ -18,12 +18,14 @@ START_S = 20.0
 class ServerProcess:
     """`parley serve` with some agents, on a free port."""
 
-    def __init__(self, process: asyncio.subprocess.Process, url: str, before: Sequence[str] = ()) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, url: str, before: Sequence[str] = (), log: Path | None = None
+    ) -> None:
         self._process = process
         self.before = before
         """What it said before it was up."""
         self._said: list[str] = []
-        self._output = asyncio.get_running_loop().create_task(_drain(process, self._said))
+        self._output = asyncio.get_running_loop().create_task(_drain(process, self._said, log))
         self.url = url
 
     @property
@@ -45,15 +47,20 @@ class ServerProcess:
 
     @staticmethod
     async def launch(
-        module: Sequence[str], *, env: dict[str, str] | None = None, cwd: Path | None = None
+        module: Sequence[str], *, env: dict[str, str] | None = None, cwd: Path | None = None, log: Path | None = None
     ) -> "ServerProcess":  # fmt: skip
-        """A module with its arguments that says where it listens, as `parley serve` does."""
+        """A module with its arguments that says where it listens, as `parley serve` does. What it says after that goes
+        to `log`, at its end, or to where our own errors go."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", *module, cwd=cwd,
             stderr=asyncio.subprocess.PIPE, env={**os.environ, "PARLEY_GRPC_PORT": "-1", **(env or {})},
         )  # fmt: skip
-        url, before = await asyncio.wait_for(_announced(process), START_S)
-        return ServerProcess(process, url, before)
+        try:
+            url, before = await asyncio.wait_for(_announced(process), START_S)
+        except BaseException:
+            await _put_down(process)
+            raise
+        return ServerProcess(process, url, before, log)
 
     @property
     def said_all(self) -> list[str]:
@@ -119,9 +126,17 @@ async def _announced(process: asyncio.subprocess.Process) -> tuple[str, list[str
     raise RuntimeError("The server did not start:\n" + "".join(seen))
 
 
-async def _drain(process: asyncio.subprocess.Process, said: list[str]) -> None:
+async def _put_down(process: asyncio.subprocess.Process) -> None:
+    """One that did not come up, and may still be trying."""
+    with suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
+
+
+async def _drain(process: asyncio.subprocess.Process, said: list[str], log: Path | None) -> None:
     """Pass on what the server says, so that its pipe never fills up."""
     assert process.stderr is not None
-    async for line in process.stderr:
-        said.append(line.decode(errors="replace"))
-        sys.stderr.write(said[-1])
+    with log.open("a", buffering=1) if log else nullcontext(sys.stderr) as to:
+        async for line in process.stderr:
+            said.append(line.decode(errors="replace"))
+            to.write(said[-1])

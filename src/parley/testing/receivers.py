@@ -33,6 +33,8 @@ class Receiver:
     def __init__(self) -> None:
         self.port = 0
         self.posts: list[Post] = []
+        self.taken: list[Post] = []
+        """Those of them that were answered with a success."""
         self.moods: dict[str, deque[Mood]] = defaultdict(deque)
         """What it does next on a path; 200 when nothing is left."""
         self.always: dict[str, Mood] = {}
@@ -71,6 +73,8 @@ class Receiver:
             return False
         extra = f"{self.extra[path]}\r\n" if path in self.extra else ""
         writer.write(f"HTTP/1.1 {mood} X\r\n{extra}content-length: 0\r\n\r\n".encode())
+        if mood != "hang" and 200 <= mood < 300:
+            self.taken.append(post)
         return True
 
 

@@ -13,7 +13,10 @@ import time
 from typing import Any
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else ""
-TOOLS = ["echo", "hang", "stuck", "flood", "die", "large", "wrong", "shape", "refuse", "grow", "steps", "tell", "burst"]
+TOOLS = [
+    "echo", "hang", "stuck", "flood", "die", "large", "wrong", "shape", "refuse", "grow", "steps", "tell", "burst",
+    "meta",
+]  # fmt: skip
 READS = ["echo", "slow"]
 
 
@@ -82,6 +85,8 @@ def call(id_: Any, name: str, given: dict[str, Any], meta: dict[str, Any]) -> No
             answer(id_, "done")
         case "tell":
             answer(id_, {"said": os.environ.get(given["variable"], ""), "near": f"<{os.environ.get('SECRET', '')}>"})
+        case "meta":
+            answer(id_, meta)
         case "burst":
             for _ in range(1000):
                 say(method="notifications/message", params={"level": "info", "data": "x"})

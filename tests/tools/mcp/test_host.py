@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from opentelemetry import context
+from opentelemetry.propagate import extract
 
 from parley.core.mcp import McpServer
 from parley.errors import ToolAmbiguous, ToolNotFound
 from parley.telemetry import attach
+from parley.telemetry.trace import Trace, entered, headers_for
 from parley.testing.waiting import until
 from parley.tools.mcp.host import Host
 from tests.tools.mcp.conftest import Used, agent_with, example, new_host, server
@@ -203,6 +206,7 @@ async def test_chatter_on_stdout_is_no_message(host: Host) -> None:
     assert await Used(host, agent_with(server(mode="chatty"))).output("echo", {"n": 1}) == {"n": 1}
 
 
+@pytest.mark.slow
 async def test_a_server_that_could_not_be_started_does_not_hold_up_whoever_asks_what_there_is(
     host: Host, starts: Path
 ) -> None:
@@ -213,3 +217,16 @@ async def test_a_server_that_could_not_be_started_does_not_hold_up_whoever_asks_
     assert len(started(starts)) == 1
     assert (await Used(host, agent).call("ill/x")).data["code"] == "server_unavailable"
     assert len(started(starts)) == 2
+
+
+async def test_a_call_says_which_trace_it_is_part_of_and_nothing_else_of_the_request(host: Host) -> None:
+    """Whether or not the library has a span of its own there, which depends on what else this process has set up."""
+    used = Used(host, agent_with(server()))
+    trace = Trace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "congo=1", "req-42")
+    around = context.attach(extract(headers_for(trace)))
+    with entered(trace):
+        told = await used.output("meta")
+    context.detach(around)
+    assert told["traceparent"][:36] == trace.traceparent[:36]
+    assert told["tracestate"] == "congo=1"
+    assert "req-42" not in str(told)

@@ -2,13 +2,13 @@
 
 import os
 import re
-from importlib.util import find_spec
 from typing import Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from parley import extras
 from parley.core.agents import Agent, Skill, plain_name, plain_skill
 from parley.errors import Invalid
 
@@ -69,8 +69,7 @@ def completed(agent: Agent, known: Known | None) -> Agent:
 
 
 def check_options(options: RemoteOptions) -> None:
-    if find_spec("a2a") is None:
-        raise Invalid("the driver remote needs the extra: pip install 'parley-a2a[remote]'", field="url")
+    extras.check("remote", "The driver remote", field="url")
     try:
         url = urlsplit(options.url)
         port_is_right = url.port is None or url.port > 0
@@ -80,8 +79,8 @@ def check_options(options: RemoteOptions) -> None:
         raise Invalid("expected an address with http or https", field="url")
     if url.username is not None or url.password is not None:
         raise Invalid("credentials do not belong in an address; name them in token_from", field="url")
-    if "GRPC" in options.bindings and find_spec("grpc") is None:
-        raise Invalid("GRPC needs the extra: pip install 'a2a-sdk[grpc]'", field="bindings")
+    if "GRPC" in options.bindings:
+        extras.check("grpc", "The binding GRPC", field="bindings")
     for name in ("timeout_s", "patience_s"):
         if not 0 < getattr(options, name) <= 86_400:
             raise Invalid("expected seconds, more than 0 and at most a day", field=name)

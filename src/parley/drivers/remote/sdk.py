@@ -19,17 +19,15 @@ from a2a.utils.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
-from google.protobuf import json_format, struct_pb2
-from msgspec import UNSET, Raw, UnsetType
+from google.protobuf import json_format
 
 from parley.core.agents import Skill
-from parley.core.artifacts import Artifact, Part, Parts
-from parley.core.conversations import HOPS, Message
-from parley.core.runs import State
-from parley.drivers.remote.bridge import MAX_BYTES, NUMBERS, Bridge, Numbers, tidy
+from parley.core.conversations import Message
+from parley.drivers.remote.bridge import MAX_BYTES, NUMBERS, Bridge, Numbers
 from parley.drivers.remote.options import BINDINGS, Known, RemoteOptions, credentials
 from parley.drivers.remote.outside import Outside
-from parley.drivers.remote.words import Answered, Heard, Lost, Made, Moved, Refused, Snapshot, Step, Words
+from parley.drivers.remote.protos import heard, message_out, snapshot
+from parley.drivers.remote.words import Lost, Refused, Snapshot, Step
 from parley.errors import ParleyError
 from parley.telemetry.trace import current, headers_for
 
@@ -37,9 +35,6 @@ CONNECT_S = 5.0
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 RESUMABLE = "urn:parley:extension:resumable-streams:1"
 IDEMPOTENT = "urn:parley:extension:idempotency-key:1"
-_STATES: dict[int, State] = {
-    number: State(name.removeprefix("TASK_STATE_").lower()) for name, number in pb.TaskState.items() if number
-}
 _TRANSIENT = frozenset((408, 425, 429, 502, 503, 504))
 _GONE = frozenset(("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "ABORTED", "UNKNOWN"))
 _KEYS = frozenset(("UNAUTHENTICATED", "PERMISSION_DENIED"))
@@ -93,7 +88,7 @@ class Peer:
         self, message: Message, task: str | None, context: str | None, key: str, *, hops: int
     ) -> AsyncGenerator[Step, None]:  # fmt: skip
         """Send, and follow if the remote streams; else what it says first."""
-        request = pb.SendMessageRequest(message=_message_out(message, task, context, hops))
+        request = pb.SendMessageRequest(message=message_out(message, task, context, hops))
         if not self.streams:
             # A task that waits may still look as it did when the answer comes, so then it is waited for.
             request.configuration.return_immediately = task is None
@@ -106,7 +101,7 @@ class Peer:
 
     async def get(self, task: str) -> Snapshot:
         try:
-            return _snapshot(await self._client.get_task(pb.GetTaskRequest(id=task), context=self._context({})))
+            return snapshot(await self._client.get_task(pb.GetTaskRequest(id=task), context=self._context({})))
         except Exception as error:
             raise _translated(error) from error
 
@@ -127,7 +122,7 @@ class Peer:
         try:
             async with aclosing(cast(AsyncGenerator[pb.StreamResponse, None], events)):
                 async for event in events:
-                    yield Step(_heard(event), numbers.popleft() if numbers else None)
+                    yield Step(heard(event), numbers.popleft() if numbers else None)
         except (Lost, Refused, GeneratorExit):
             raise
         except Exception as error:
@@ -282,101 +277,3 @@ class _Fault(msgspec.Struct):
 
 class _Problem(msgspec.Struct):
     error: _Fault
-
-
-def _message_out(message: Message, task: str | None, context: str | None, hops: int) -> pb.Message:
-    metadata: dict[str, Any] = {} if message.metadata is UNSET else msgspec.json.decode(message.metadata)
-    return pb.Message(
-        message_id=message.id,
-        role=pb.Role.ROLE_USER,
-        parts=[_part_out(part) for part in message.parts],
-        task_id=task or "",
-        context_id=context or "",
-        metadata=json_format.ParseDict({**metadata, HOPS: hops}, struct_pb2.Struct()),
-        extensions=message.extensions,
-    )
-
-
-def _part_out(part: Part) -> pb.Part:
-    out = pb.Part(media_type=part.media_type or "", filename=part.filename or "")
-    if part.text is not None:
-        out.text = part.text
-    elif part.raw is not None:
-        out.raw = part.raw
-    elif part.url is not None:
-        out.url = part.url
-    elif part.data is not UNSET:
-        json_format.Parse(bytes(part.data), out.data)
-    if part.metadata is not UNSET:
-        json_format.Parse(bytes(part.metadata), out.metadata)
-    return out
-
-
-def _heard(event: pb.StreamResponse) -> Heard:
-    match event.WhichOneof("payload"):
-        case "task":
-            return _snapshot(event.task)
-        case "message":
-            return Answered(event.message.context_id, _words(event.message))
-        case "status_update":
-            status = event.status_update.status
-            return Moved(_state(status.state), _words(status.message) if status.HasField("message") else None)
-        case "artifact_update":
-            update = event.artifact_update
-            made = _artifact(update.artifact)
-            return Made(
-                made.id, made.parts, made.name, made.description, update.append, update.last_chunk, made.metadata
-            )
-        case _:
-            raise Refused("other", "An event of its stream says nothing.")
-
-
-def _snapshot(task: pb.Task) -> Snapshot:
-    status = task.status
-    return Snapshot(
-        task.id,
-        task.context_id,
-        _state(status.state),
-        _words(status.message) if status.HasField("message") else None,
-        tuple(_words(message) for message in task.history),
-        tuple(_artifact(artifact) for artifact in task.artifacts),
-    )
-
-
-def _state(number: int) -> State:
-    """A state that nobody knows is one in which the work goes on."""
-    return _STATES.get(number, State.WORKING)
-
-
-def _words(message: pb.Message) -> Words:
-    code = message.metadata.fields["code"].string_value if "code" in message.metadata.fields else None
-    role = "user" if message.role == pb.Role.ROLE_USER else "agent"
-    return Words(message.message_id, role, _parts(message.parts), code or None)
-
-
-def _artifact(artifact: pb.Artifact) -> Artifact:
-    return Artifact(
-        artifact.artifact_id, _parts(artifact.parts), artifact.name or None, artifact.description or None,
-        _json(artifact.metadata) if artifact.HasField("metadata") else UNSET,
-    )  # fmt: skip
-
-
-def _parts(parts: Any) -> Parts:
-    return tuple(_part(part) for part in parts if part.WhichOneof("content"))
-
-
-def _part(part: pb.Part) -> Part:
-    kind = part.WhichOneof("content")
-    return Part(
-        text=part.text if kind == "text" else None,
-        raw=part.raw if kind == "raw" else None,
-        url=part.url if kind == "url" else None,
-        data=_json(part.data) if kind == "data" else UNSET,
-        media_type=part.media_type or None,
-        filename=part.filename or None,
-        metadata=_json(part.metadata) if part.HasField("metadata") else UNSET,
-    )
-
-
-def _json(value: Any) -> Raw | UnsetType:
-    return Raw(tidy(json_format.MessageToDict(value)))

@@ -21,17 +21,21 @@ class Cluster(Protocol):
         ...
 
     async def bury(self) -> list[str]:
-        """Give up those that did not renew in time; all whose work has not been taken up yet."""
+        """Give up those that did not renew in time; all whose work has not been taken up yet, also of names that nobody
+        has any more: one that did not know yet that it was given up may have begun something."""
         ...
 
     async def forget(self, replica: str) -> None:
         """All work of a buried replica has been taken up; its slots are free."""
         ...
 
-    async def take_slot(self, agent: str, limit: int) -> bool: ...
+    async def take_slot(self, agent: str, limit: int) -> bool:
+        """Never for a replica that was given up."""
+        ...
 
-    async def give_slot(self, agent: str, replica: str) -> None:
-        """Give back a slot that was taken as `replica`, which may have joined anew since."""
+    async def keep_slots(self, agent: str, replica: str, count: int) -> None:
+        """Of the slots that were taken as `replica`, which may have joined anew since, so many are in use: give the
+        others back."""
         ...
 
     async def leave(self) -> None: ...

@@ -21,6 +21,11 @@ class Driver(Protocol):
     def run(self, turn: "Turn") -> AsyncGenerator[Output, None]: ...
 
 
+def kind_of(driver: Driver) -> str:
+    """`function`, `llm`, `remote`, …"""
+    return type(driver).__name__.removesuffix("Driver").lower()
+
+
 @runtime_checkable
 class Forsaken(Protocol):
     """A driver whose work goes on elsewhere, so that it must be told when nobody wants it any more."""

@@ -5,6 +5,7 @@ The agent is the request's `tenant`; 0.3 has none, there it is the metadata `ten
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, nullcontext
 from typing import Any
 
 import grpc
@@ -14,7 +15,7 @@ from a2a.compat.v0_3 import a2a_v0_3_pb2 as old_pb2
 from a2a.types import a2a_pb2 as pb2
 from google.protobuf import json_format
 from google.protobuf.empty_pb2 import Empty
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.rpc import status_pb2
 from msgspec import Struct
 
@@ -28,7 +29,7 @@ from parley.faces.a2a.v03rest import V03Rest
 from parley.faces.a2a.v1 import V1
 from parley.faces.a2a.words import Call
 from parley.faces.http import retry_headers
-from parley.telemetry import span, tell
+from parley.telemetry import exporting, span, tell
 from parley.telemetry.trace import NONE, enter, headers_for, trace_of
 
 Identify = Callable[[str | None, str | None], Awaitable[Principal | None]]
@@ -60,6 +61,8 @@ class Grpc:
 
 
 _OLD_PYTHON = V03Rest(twice=True)
+_ONCE = frozenset(("authorization", "x-api-key"))
+"""Whoever stands before this server may have looked at the other one."""
 
 
 class Rpc(Struct, frozen=True):
@@ -77,9 +80,17 @@ class _Caller:
         self._operations = operations
         self._identify = identify
 
-    async def answer(self, context: Context, dialect: Dialect, rpc: Rpc, request: Message) -> Message:
+    async def answer(self, context: Context, dialect: Dialect, rpc: Rpc, request: bytes) -> Message:
+        said = _metadata(context)
+        await _trace(context, said)
+        with span("face.grpc", operation=rpc.operation) if exporting() else nullcontext():
+            return await self._answered(context, dialect, rpc, request, said)
+
+    async def _answered(
+        self, context: Context, dialect: Dialect, rpc: Rpc, request: bytes, said: dict[str, str]
+    ) -> Message:
         try:
-            call, params = await self._asked(context, dialect, rpc, request)
+            call, params = await self._asked(context, dialect, rpc, request, said)
             result = await perform(self._operations, dialect, rpc.operation, call, params)
             return rpc.reply() if result is None else _proto(result, rpc.reply)
         except ParleyError as error:
@@ -89,10 +100,20 @@ class _Caller:
             return await context.abort(grpc.StatusCode.INTERNAL, "Internal error.")
 
     async def stream(
-        self, context: Context, dialect: Dialect, rpc: Rpc, request: Message
+        self, context: Context, dialect: Dialect, rpc: Rpc, request: bytes
+    ) -> AsyncGenerator[Message, None]:
+        said = _metadata(context)
+        await _trace(context, said)
+        with span("face.grpc", operation=rpc.operation) if exporting() else nullcontext():
+            async with aclosing(self._streamed(context, dialect, rpc, request, said)) as replies:
+                async for reply in replies:
+                    yield reply
+
+    async def _streamed(
+        self, context: Context, dialect: Dialect, rpc: Rpc, request: bytes, said: dict[str, str]
     ) -> AsyncGenerator[Message, None]:
         try:
-            call, params = await self._asked(context, dialect, rpc, request)
+            call, params = await self._asked(context, dialect, rpc, request, said)
             opened = await open_stream(self._operations, dialect, rpc.operation, call, params)
         except ParleyError as error:
             await _abort(context, error)
@@ -113,10 +134,11 @@ class _Caller:
             finally:
                 await opened.close()
 
-    async def _asked(self, context: Context, dialect: Dialect, rpc: Rpc, request: Message) -> tuple[Call, Any]:
-        said = _metadata(context)
-        await _trace(context, said)
+    async def _asked(
+        self, context: Context, dialect: Dialect, rpc: Rpc, request: bytes, said: dict[str, str]
+    ) -> tuple[Call, Any]:
         _check_version(said.get("a2a-version", ""), dialect)
+        _check_once(context)
         principal = await self._identify(said.get("authorization"), said.get("x-api-key"))
         if principal is None:
             raise Unauthenticated("This server needs credentials: authorization: Bearer, or x-api-key.")
@@ -125,7 +147,7 @@ class _Caller:
             said.get("tenant") or None, principal, said.get("idempotency-key"), said.get("last-event-id"),
             frozenset(uri.strip() for uri in spoken.split(",") if uri.strip()),
         )  # fmt: skip
-        given = json_format.MessageToDict(request)
+        given = _message(rpc.request, request)
         if rpc.named:
             given = _named(given, rpc.named)
         # In an order of its own: protobuf keeps none, and a message that is sent again must be the same.
@@ -199,17 +221,25 @@ def _handler(service: str, caller: _Caller) -> Any:
 def _method(caller: _Caller, dialect: Dialect, rpc: Rpc) -> Any:
     """grpc looks at what kind of function it gets: a coroutine for one answer, a generator for a stream."""
 
-    async def answer(request: Message, context: Context) -> Message:
+    async def answer(request: bytes, context: Context) -> Message:
         return await caller.answer(context, _as_spoken(dialect, context), rpc, request)
 
-    async def stream(request: Message, context: Context) -> AsyncGenerator[Message, None]:
+    async def stream(request: bytes, context: Context) -> AsyncGenerator[Message, None]:
         async for frame in caller.stream(context, _as_spoken(dialect, context), rpc, request):
             yield frame
 
-    coded: Any = (rpc.request.FromString, rpc.reply.SerializeToString)
+    # Bytes come as they are: what cannot be read is refused like everything else, and not by grpc with a traceback.
+    coded: Any = (None, rpc.reply.SerializeToString)
     if rpc.operation in STREAMING:
         return grpc.unary_stream_rpc_method_handler(stream, *coded)
     return grpc.unary_unary_rpc_method_handler(answer, *coded)
+
+
+def _message(kind: type[Message], request: bytes) -> Json:
+    try:
+        return json_format.MessageToDict(kind.FromString(request))
+    except (DecodeError, RecursionError, json_format.Error):
+        raise Invalid(f"This is no {kind.DESCRIPTOR.name}.", field="params") from None
 
 
 def _proto(result: object, kind: type[Message]) -> Message:
@@ -235,6 +265,12 @@ def _metadata(context: Context) -> dict[str, str]:
         if isinstance(value, str):
             found.setdefault(name.lower(), value.strip())
     return found
+
+
+def _check_once(context: Context) -> None:
+    names = [name.lower() for name, _ in context.invocation_metadata() or ()]
+    if twice := next((name for name in _ONCE if names.count(name) > 1), None):
+        raise Unauthenticated(f"The metadata {twice} appears more than once.")
 
 
 async def _trace(context: Context, said: dict[str, str]) -> None:

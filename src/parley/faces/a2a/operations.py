@@ -45,6 +45,8 @@ from parley.faces.paging import page_cursor, page_token
 from parley.ids import is_id
 
 CANCEL_WAIT_S = 5.0
+ACCEPTED = 2
+"""Where the first message of a task stands in its log."""
 
 Default = Callable[[], str | None]
 """The agent behind the server's root, as of now."""
@@ -66,7 +68,7 @@ class Operations:
         self._asked("message/send", call, ask.task, ask.message)
         call = await self._at_task(call, ask)
         agent = self._agent_for(call, ask)
-        outcome = await self._accepted(_send(call, agent, ask))
+        outcome = await self._accepted(_send(call, agent, ask), ask)
         attaching = self._attach(outcome, ask)
         if ask.immediate and agent.replies != "message":
             view = await self._current(outcome)
@@ -133,7 +135,7 @@ class Operations:
         send = _send(call, agent, ask)
         if cursor is not None:
             return await self._resumed(send, cursor)
-        outcome = await self._accepted(send)
+        outcome = await self._accepted(send, ask)
         attaching = self._attach(outcome, ask)
         if agent.replies == "message":
             stream = self._streaming.reply(outcome)
@@ -186,7 +188,7 @@ class Operations:
         if self._witness is not None:
             self._witness.refused(error)
 
-    async def _accepted(self, send: Send) -> Outcome:
+    async def _accepted(self, send: Send, ask: Ask) -> Outcome:
         return await self._exchange.send(send)
 
     async def _settled(self, outcome: Outcome) -> View:
@@ -276,7 +278,7 @@ def _send(call: Call, agent: Agent, ask: Ask) -> Send:
 def _accepted_at(outcome: Outcome) -> int:
     """Where the message of a send stands in the log; for one that was sent before, where a task's first one stands:
     who is told too much loses nothing."""
-    return next((event.seq for event in outcome.events if event.type == "input"), 2)
+    return next((event.seq for event in outcome.events if event.type == "input"), ACCEPTED)
 
 
 def _check_streaming(agent: Agent | None) -> None:

@@ -18,7 +18,8 @@ from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v1 import V1
 from parley.faces.a2a.words import UpdateShown
 from parley.security.netguard import Outbound
-from parley.telemetry.trace import NONE, headers_for
+from parley.telemetry import span
+from parley.telemetry.trace import current, entered, headers_for
 
 TIMEOUT_S = 15.0
 MAX_REPLY = 64 * 1024
@@ -42,8 +43,14 @@ class Webhooks:
         body = await self._body(hook, run, event)
         if body is None:
             return Verdict("silent")
+        with entered(run.trace), span("push.post", agent=run.agent) as posted:
+            verdict = await self._posted(hook, run, event, body)
+            posted.outcome = verdict.how
+            return verdict
+
+    async def _posted(self, hook: Hook, run: Run, event: Event, body: bytes) -> Verdict:
         headers = {
-            **headers_for(run.trace or NONE), **_headers(hook, event),
+            **headers_for(current()), **_headers(hook, event),
             "x-a2a-signature": await self._signature(body, run, event),
         }  # fmt: skip
         try:

@@ -93,7 +93,7 @@ class Refusal(NamedTuple):
 
 def refusal_of(error: Exception) -> Refusal:
     """The answer to an error; a defect is told to the operator, and the client learns only that there was one."""
-    code = _code(error) if isinstance(error, ParleyError) else None
+    code = code_of(error) if isinstance(error, ParleyError) else None
     if code is None or not isinstance(error, ParleyError):
         tell("http.crashed", path="/api/agent2agent", error=error)
         return refused("INTERNAL_ERROR", "Internal error.")
@@ -112,7 +112,8 @@ def headers_of(error: Exception) -> Headers:
     return retry_headers(error) if isinstance(error, ParleyError) else []
 
 
-def _code(error: ParleyError) -> Code | None:
+def code_of(error: ParleyError) -> Code | None:
+    """None for what the contract has no word for: a defect."""
     if isinstance(error, DocumentNotFound):
         kind: object = error.details.get("kind")
         return _NO_DOCUMENT["deliverable" if kind == "deliverable" else "plan"]

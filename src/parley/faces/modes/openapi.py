@@ -91,62 +91,45 @@ def _paths(actions: Sequence[Action], refs: dict[type, Json]) -> Json:
         *_OF_READS,
     )  # fmt: skip
     envelope = refs[Envelope]
+    followed = _content(
+        "Server-sent events; the `data` of each is a TaskStreamEvent.", "text/event-stream", refs[StreamEvent]
+    )
+    told = _content("This document.", "application/json", {"type": "object"})
     return {
-        PREFIX + TASKS: {
-            "post": {
-                "operationId": "performAction",
-                "summary": "Do an action in a conversation.",
-                "parameters": [_in_path("conversationId"), _KEY, _PREFER],
-                "requestBody": _body({"$ref": "#/components/schemas/TaskRequest"}),
-                "responses": _answers(envelope, (200, 202), codes),
-            }
-        },
-        PREFIX + BEGIN: {
-            "post": {
-                "operationId": "beginConversation",
-                "summary": "Begin a conversation, or find the one of that id.",
-                "parameters": [],
-                "requestBody": _body(refs[NewConversation]),
-                "responses": _answers(envelope, (200, 201), body_codes),
-            }
-        },
-        PREFIX + TASK: {
-            "get": {
-                "operationId": "readTask",
-                "summary": "What has become of a task.",
-                "parameters": [_in_path("taskId")],
-                "responses": _answers(envelope, (200,), _OF_READS),
-            }
-        },
-        PREFIX + STREAM: {
-            "get": {
-                "operationId": "followTask",
-                "summary": "What happens to a task, from any event on; its last event is its envelope.",
-                "parameters": [_in_path("taskId"), _LAST_EVENT],
-                "responses": {
-                    "200": {
-                        "description": "Server-sent events; the `data` of each is a TaskStreamEvent.",
-                        "content": {"text/event-stream": {"schema": refs[StreamEvent]}},
-                    },
-                    **_answers(envelope, (), (*_OF_READS, "INVALID_REQUEST", "STALE_CURSOR")),
-                },
-            }
-        },
-        PREFIX + DOCUMENT: {
-            "get": {
-                "operationId": "openapi",
-                "summary": "This document.",
-                "parameters": [],
-                "responses": {
-                    "200": {
-                        "description": "This document.",
-                        "content": {"application/json": {"schema": {"type": "object"}}},
-                    },
-                    **_answers(envelope, (), ("UNAUTHORIZED", "INTERNAL_ERROR", "UNAVAILABLE")),
-                },
-            }
-        },
-    }
+        PREFIX + TASKS: _post(
+            "performAction", "Do an action in a conversation.", _answers(envelope, (200, 202), codes),
+            [_in_path("conversationId"), _KEY, _PREFER], {"$ref": "#/components/schemas/TaskRequest"},
+        ),
+        PREFIX + BEGIN: _post(
+            "beginConversation", "Begin a conversation, or find the one of that id.",
+            _answers(envelope, (200, 201), body_codes), [], refs[NewConversation],
+        ),
+        PREFIX + TASK: _get(
+            "readTask", "What has become of a task.", _answers(envelope, (200,), _OF_READS), [_in_path("taskId")]
+        ),
+        PREFIX + STREAM: _get(
+            "followTask", "What happens to a task, from any event on; its last event is its envelope.",
+            {**followed, **_answers(envelope, (), (*_OF_READS, "INVALID_REQUEST", "STALE_CURSOR"))},
+            [_in_path("taskId"), _LAST_EVENT],
+        ),
+        PREFIX + DOCUMENT: _get(
+            "openapi", "This document.",
+            {**told, **_answers(envelope, (), ("UNAUTHORIZED", "INTERNAL_ERROR", "UNAVAILABLE"))}, [],
+        ),
+    }  # fmt: skip
+
+
+def _get(name: str, summary: str, responses: Json, parameters: list[Json]) -> Json:
+    return {"get": {"operationId": name, "summary": summary, "parameters": parameters, "responses": responses}}
+
+
+def _post(name: str, summary: str, responses: Json, parameters: list[Json], body: Json) -> Json:
+    said = {"operationId": name, "summary": summary, "parameters": parameters}
+    return {"post": {**said, "requestBody": _body(body), "responses": responses}}
+
+
+def _content(description: str, media_type: str, schema: Json) -> Json:
+    return {"200": {"description": description, "content": {media_type: {"schema": schema}}}}
 
 
 def _each(refs: dict[type, Json], types: Iterable[type]) -> list[Json]:

@@ -9,11 +9,13 @@ from parley.engine.nodes import Nodes
 from parley.engine.proxying import Proxying
 from parley.engine.push import Push
 from parley.engine.requests import Send
-from parley.errors import NodeNotFound
+from parley.errors import CallQueued, NodeNotFound
 from parley.faces.a2a.card import Cards
-from parley.faces.a2a.operations import Operations
+from parley.faces.a2a.operations import ACCEPTED, Operations
 from parley.faces.a2a.streaming import Stream
+from parley.faces.a2a.words import Ask
 from parley.faces.sse import KEEP_ALIVE_S
+from parley.ids import RunId
 
 REACH_S = KEEP_ALIVE_S - 0.5
 """A stream begins after this time also when nobody knows yet whether the node is there."""
@@ -28,13 +30,19 @@ class ProxyOperations(Operations):
         self._proxying = proxying
         self._timeout_s = timeout_s
 
-    async def _accepted(self, send: Send) -> Outcome:
+    async def _accepted(self, send: Send, ask: Ask) -> Outcome:
         id_ = node_of(send.agent)
         if id_ is None:
             raise NodeNotFound("workspace not found")
         node = await self._nodes.get(id_)
         await self._proxying.check(node)
-        return await self._proxying.accept(node, send)
+        try:
+            return await self._proxying.accept(node, send)
+        except CallQueued as queued:
+            if ask.hook is not None:
+                waiting = await self._exchange.commands.state(RunId(str(queued.details["queue_id"])))
+                await self._push.attach(waiting, ask.hook, ACCEPTED, replayed=True)
+            raise
 
     async def _settled(self, outcome: Outcome) -> View:
         return await self._proxying.settled(outcome, self._timeout_s)

@@ -49,11 +49,16 @@ _DEFECT = Refusal(Fault("internal_error", "internal error"))
 
 
 async def refuse(send: Send, error: ParleyError, headers: Headers | None = None) -> None:
-    for kind, mapped in _MAP:
-        if isinstance(error, kind):
-            fault = Fault(mapped.code, error.message, _details(error))
-            return await answer(send, mapped.status, Refusal(fault), headers)
-    return await crashed(send, error)
+    mapped = mapped_of(error)
+    if mapped is None:
+        return await crashed(send, error)
+    fault = Fault(mapped.code, error.message, _details(error))
+    return await answer(send, mapped.status, Refusal(fault), headers)
+
+
+def mapped_of(error: ParleyError) -> Mapped | None:
+    """None for what the contract has no word for: a defect."""
+    return next((mapped for kind, mapped in _MAP if isinstance(error, kind)), None)
 
 
 async def crashed(send: Send, error: Exception) -> None:

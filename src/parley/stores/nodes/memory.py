@@ -5,7 +5,8 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from parley.core.nodes import REACHABLE, Beat, Node, NodeChange, NodeEvent, judged
+from parley.clock import now_ms
+from parley.core.nodes import AHEAD_MS, REACHABLE, Beat, Node, NodeChange, NodeEvent, judged
 from parley.engine.ports.nodes import EventQuery, NodeQuery
 from parley.stores.nodes.rows import NONE, words_of
 
@@ -43,7 +44,8 @@ class MemoryNodes:
             self._note(id_, beat)
 
     def _note(self, id_: str, beat: Beat) -> None:
-        if beat.at > self._beats.get(id_, NONE).at:
+        before = self._beats.get(id_, NONE).at
+        if beat.at >= before or before > now_ms() + AHEAD_MS:
             self._beats[id_] = beat
 
     async def silent(self, before: int, limit: int) -> list[Node]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from parley.core.nodes import Beat, Node, NodeChange, NodeEvent, judged
+from parley.core.nodes import AHEAD_MS, Beat, Node, NodeChange, NodeEvent, judged
 from parley.engine.ports.nodes import EventQuery, NodeQuery
 from parley.errors import StoreUnavailable
 from parley.stores.nodes.rows import beat_row, event_row, node_row, restored
@@ -15,10 +15,11 @@ _PUT = """
 INSERT INTO nodes (id, parent_id, status, version, words, body, card) VALUES ($1, $2, $3, $4, $5, $6, '')
 ON CONFLICT (id) DO UPDATE SET parent_id = excluded.parent_id, status = excluded.status, version = excluded.version,
   words = excluded.words, body = excluded.body"""
-_BEAT = """
+_BEAT = f"""
 INSERT INTO node_beats (id, at, body)
 SELECT * FROM unnest($1::text[], $2::bigint[], $3::bytea[]) AS row (id, at, body) ORDER BY id
-ON CONFLICT (id) DO UPDATE SET at = excluded.at, body = excluded.body WHERE excluded.at > node_beats.at"""
+ON CONFLICT (id) DO UPDATE SET at = excluded.at, body = excluded.body WHERE excluded.at >= node_beats.at
+  OR node_beats.at > extract(epoch FROM clock_timestamp()) * 1000 + {AHEAD_MS}"""
 _EVENT = "INSERT INTO node_events (at, name, node, kind, payload, private) VALUES ($1, $2, $3, $4, $5, $6)"
 _SILENT = f"""
 SELECT nodes.body, node_beats.body {_FROM}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from parley.core.nodes import Beat, Node, NodeChange, NodeEvent, judged
+from parley.core.nodes import AHEAD_MS, Beat, Node, NodeChange, NodeEvent, judged
 from parley.engine.ports.nodes import EventQuery, NodeQuery
 from parley.stores.nodes.rows import beat_row, event_row, node_row, restored
 from parley.stores.sqlite import connect
@@ -26,11 +26,12 @@ ON CONFLICT (id) DO UPDATE SET parent_id = excluded.parent_id, status = excluded
   words = excluded.words, body = excluded.body"""
 # All of them in one statement, during which the interpreter is free: a thread that comes back to it for every row would
 # keep the loop waiting.
-_BEATS = """
+_BEATS = f"""
 INSERT INTO node_beats (id, at, body)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), CAST(json_extract(value, '$[2]') AS BLOB)
 FROM json_each(?) WHERE true
-ON CONFLICT (id) DO UPDATE SET at = excluded.at, body = excluded.body WHERE excluded.at > node_beats.at"""
+ON CONFLICT (id) DO UPDATE SET at = excluded.at, body = excluded.body WHERE excluded.at >= node_beats.at
+  OR node_beats.at > strftime('%s', 'now') * 1000 + {AHEAD_MS}"""
 _EVENT = "INSERT INTO node_events (at, name, node, kind, payload, private) VALUES (?, ?, ?, ?, ?, ?)"
 _SILENT = f"""
 SELECT nodes.body, node_beats.body {_FROM}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from parley import extras
 from parley.core.agents import Agent
 from parley.core.canonical import Fields
 from parley.core.mcp import McpServer, Offer, Progressed, called, permits, servers_for
@@ -149,9 +150,9 @@ class Host:
 
 def _session_type() -> "type[Session]":
     try:
-        from parley.tools.mcp.session import Session
-    except ModuleNotFoundError as error:
-        if error.name != "mcp":
-            raise
-        raise NotStarted("MCP servers need the extra: pip install 'parley-a2a[mcp]'.") from None
+        extras.check("mcp", "Every MCP server")
+    except extras.ExtraMissing as error:
+        raise NotStarted(error.message) from None
+    from parley.tools.mcp.session import Session
+
     return Session

@@ -16,6 +16,7 @@ from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
     Implementation,
+    RequestParamsMeta,
     Tool,
     ToolListChangedNotification,
 )
@@ -25,6 +26,7 @@ from pydantic import ValidationError
 from parley.core.canonical import Fields, Json
 from parley.core.mcp import McpServer, Offer, Progressed
 from parley.telemetry import tell
+from parley.telemetry.trace import current, headers_for
 from parley.tools.mcp.connecting import Link, words
 from parley.tools.mcp.faults import Fault, Gone, Nonsense, NotStarted
 from parley.tools.mcp.results import Refused, output_of
@@ -107,7 +109,10 @@ class Session:
     async def _asked(self, life: _Life, tool: str, given: Fields, progress: Progressed | None) -> CallToolResult:
         """Not by the library's own `call_tool`: it checks answers against a schema that their sender wrote, and a
         pattern in it can take for ever to match."""
-        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=cast(dict[str, object], given)))
+        params = CallToolRequestParams(name=tool, arguments=cast(dict[str, object], given))
+        if traced := _traced():
+            params.meta = cast("RequestParamsMeta", traced)
+        request = CallToolRequest(params=params)
         callback = cast("ProgressFnT | None", progress)
         return await life.client.session.send_request(request, CallToolResult, progress_callback=callback)
 
@@ -257,3 +262,9 @@ def _offer(server: str, tool: Tool) -> Offer:
     """A tool counts as one that writes unless its server says otherwise."""
     reads = tool.annotations is not None and tool.annotations.read_only_hint is True
     return Offer(server, tool.name, tool.description or "", cast(Fields, tool.input_schema), writes=not reads)
+
+
+def _traced() -> dict[str, str]:
+    """Where in a trace a call belongs, in the words of MCP's `_meta`; where the library has a span of its own, it names
+    that instead."""
+    return {name: value for name, value in headers_for(current()).items() if name.startswith("trace")}

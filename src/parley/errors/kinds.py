@@ -1,7 +1,4 @@
-"""One tree of errors. Each has a stable code, and a sentence its reader can act on.
-
-Faces map `code` to their wire; the message is safe to show to a client.
-"""
+"""The root of the tree, and what a server refuses."""
 
 
 class ParleyError(Exception):
@@ -206,6 +203,8 @@ class IssuerUnavailable(ParleyError):
 
 
 class Conflict(ParleyError):
+    """It does not fit to how things stand."""
+
     code = "conflict"
 
 
@@ -459,135 +458,6 @@ class ExportFailed(Invalid):
 
 
 class ConfigurationError(ParleyError):
+    """A setting, a definition or an option cannot be used; the message names it."""
+
     code = "configuration"
-
-
-class AgentError(ParleyError):
-    """Raised by an agent's author: the message is meant for the one who asked."""
-
-    code = "agent_error"
-
-
-class ModelError(AgentError):
-    """A language model refused, or said something that is no answer. What its vendor said is in the log only."""
-
-    code = "model_error"
-
-
-class ModelNotSetUp(ModelError):
-    """The vendor does not take the key, or there is none, or it has no such model: for the operator to mend."""
-
-    code = "model_not_set_up"
-
-
-class ModelUnavailable(ModelError):
-    """Rate limits, overload, faults of the vendor, nobody there; asked several times."""
-
-    code = "model_unavailable"
-
-
-class ModelInterrupted(ModelError):
-    """The connection broke in the middle of an answer; what had come is kept."""
-
-    code = "model_interrupted"
-
-
-class TooManyRounds(AgentError):
-    """A model wants tools called again and again, and comes to no answer."""
-
-    code = "too_many_rounds"
-
-
-class CommandFailed(AgentError):
-    """The program ended with an exit code other than 0, or could not be started."""
-
-    code = "command_failed"
-
-
-class CommandOutput(AgentError):
-    """The program wrote more than it may, or what is not in the vocabulary of a turn."""
-
-    code = "command_output"
-
-
-class CommandRefused(AgentError):
-    """A workflow's command that is not run: a shell, code out of a message, a program that is not there."""
-
-    code = "command_refused"
-
-
-class OutsideRoots(AgentError):
-    """A path outside the folders that an organisation may touch, or one that a link leads out of them."""
-
-    code = "outside_roots"
-
-
-class NodeNotFound(NotFound):
-    code = "node_not_found"
-
-
-class NodeRemoved(ParleyError):
-    """The node was there, and has no successor; `details['last_event']` says what happened to it last."""
-
-    code = "node_removed"
-
-
-class NodeUnavailable(ParleyError):
-    """The node exists and cannot be called; `details['status']` says how it stands."""
-
-    code = "node_unavailable"
-
-
-class AccessDenied(Forbidden):
-    """The hierarchy does not let one node talk to another."""
-
-    code = "access_denied"
-
-
-class NodeHasChildren(Conflict):
-    """A node that others belong to is removed only with them."""
-
-    code = "node_has_children"
-
-
-class InvalidCaller(Forbidden):
-    """Who calls a node names itself as only this server itself may."""
-
-    code = "invalid_caller"
-
-
-class NodeOverBudget(ParleyError):
-    """The node has spent what it may spend this month."""
-
-    code = "node_over_budget"
-
-
-class NodeNotRoutable(ParleyError):
-    """The address of the node is none that this server connects to."""
-
-    code = "node_not_routable"
-
-
-class NodeUnreachable(ParleyError):
-    """Nobody answers at the address of the node, or what answers is of no use; `details['task_id']` is the run that
-    says more."""
-
-    code = "node_unreachable"
-
-
-class NodeTimedOut(ParleyError):
-    """The node took the request and said nothing in time; `details['task_id']` is the run that says more."""
-
-    code = "node_timed_out"
-
-
-class CallQueued(ParleyError):
-    """The node has no room at the moment: the call waits, and is carried out later; `details` say where it stands."""
-
-    code = "call_queued"
-
-
-class SelfDelegation(Invalid):
-    """A node hands something to itself."""
-
-    code = "self_delegation"

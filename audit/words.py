@@ -1,0 +1,41 @@
+"""What is installed, and what is found about it."""
+
+import re
+from collections.abc import Iterator
+from email.message import Message
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import cast
+
+from msgspec import Struct
+
+OURS = frozenset(("parley-a2a", "parley-edge"))
+"""Not on any index, so nobody but us can know anything about them."""
+
+
+class Package(Struct, frozen=True):
+    name: str
+    version: str
+    metadata: Message
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+class Finding(Struct, frozen=True, order=True):
+    package: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.package}: {self.problem}"
+
+
+def plain(name: str) -> str:
+    """As indexes compare names."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def installed(place: Path) -> Iterator[Package]:
+    for one in distributions(path=[str(place)]):
+        metadata = cast("Message", one.metadata)
+        yield Package(plain(str(metadata["Name"])), one.version, metadata)

@@ -1,0 +1,1 @@
+"""The site: how `make docs` builds and checks it."""

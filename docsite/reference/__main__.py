@@ -1,0 +1,3 @@
+from docsite.reference import write
+
+write()

@@ -1,0 +1,46 @@
+"""An agent on the official A2A SDK, as its documentation builds one: `python sdk_server.py`."""
+
+import uvicorn
+from a2a.helpers import new_task_from_user_message, new_text_part
+from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.events import EventQueue
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
+from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill
+from starlette.applications import Starlette
+
+
+class Greeter(AgentExecutor):
+    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+        task = context.current_task or new_task_from_user_message(context.message)
+        await event_queue.enqueue_event(task)
+        updater = TaskUpdater(event_queue, task.id, task.context_id)
+        if context.current_task is None:
+            await updater.requires_input(updater.new_agent_message([new_text_part("Whom shall I greet?")]))
+            return
+        await updater.add_artifact([new_text_part(f"Hello, {context.get_user_input()}!")], name="greeting")
+        await updater.complete()
+
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+        await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
+
+
+card = AgentCard(
+    name="Greeter",
+    description="Asks for a name and greets it.",
+    version="1.0.0",
+    supported_interfaces=[
+        AgentInterface(url="http://127.0.0.1:9999/", protocol_binding="JSONRPC", protocol_version="1.0")
+    ],
+    capabilities=AgentCapabilities(streaming=True),
+    default_input_modes=["text/plain"],
+    default_output_modes=["text/plain"],
+    skills=[AgentSkill(id="greet", name="Greet", description="Greets whom you name.", tags=["hello"])],
+)
+executor = Greeter()
+handler = DefaultRequestHandler(agent_executor=executor, task_store=InMemoryTaskStore(), agent_card=card)
+app = Starlette(routes=[*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/")])
+
+if __name__ == "__main__":
+    uvicorn.run(app, host="127.0.0.1", port=9999)

@@ -1,0 +1,126 @@
+"""The words of A2A as the SDK has them, protobuf, in plain values and back."""
+
+from typing import Any
+
+import msgspec
+from a2a.types import a2a_pb2 as pb
+from google.protobuf import json_format, struct_pb2
+from msgspec import UNSET, Raw, UnsetType
+
+from parley.core.artifacts import Artifact, Part, Parts
+from parley.core.conversations import HOPS, Message
+from parley.core.runs import State
+from parley.drivers.remote.bridge import tidy
+from parley.drivers.remote.words import Answered, Heard, Made, Moved, Refused, Snapshot, Words
+
+_STATES: dict[int, State] = {
+    number: State(name.removeprefix("TASK_STATE_").lower()) for name, number in pb.TaskState.items() if number
+}
+_NUMBERS: dict[State, Any] = {state: number for number, state in _STATES.items()}
+
+
+def message_out(message: Message, task: str | None, context: str | None, hops: int) -> pb.Message:
+    metadata: dict[str, Any] = {} if message.metadata is UNSET else msgspec.json.decode(message.metadata)
+    return pb.Message(
+        message_id=message.id,
+        role=pb.Role.ROLE_USER,
+        parts=[part_out(part) for part in message.parts],
+        task_id=task or "",
+        context_id=context or "",
+        metadata=json_format.ParseDict({**metadata, HOPS: hops}, struct_pb2.Struct()),
+        extensions=message.extensions,
+    )
+
+
+def part_out(part: Part) -> pb.Part:
+    out = pb.Part(media_type=part.media_type or "", filename=part.filename or "")
+    if part.text is not None:
+        out.text = part.text
+    elif part.raw is not None:
+        out.raw = part.raw
+    elif part.url is not None:
+        out.url = part.url
+    elif part.data is not UNSET:
+        json_format.Parse(bytes(part.data), out.data)
+    if part.metadata is not UNSET:
+        json_format.Parse(bytes(part.metadata), out.metadata)
+    return out
+
+
+def metadata_out(metadata: Raw | UnsetType) -> struct_pb2.Struct | None:
+    return None if metadata is UNSET else json_format.Parse(bytes(metadata), struct_pb2.Struct())
+
+
+def state_out(state: State) -> pb.TaskState:
+    """A state that only we know is one in which the work goes on."""
+    return _NUMBERS.get(state, pb.TaskState.TASK_STATE_WORKING)
+
+
+def heard(event: pb.StreamResponse) -> Heard:
+    match event.WhichOneof("payload"):
+        case "task":
+            return snapshot(event.task)
+        case "message":
+            return Answered(event.message.context_id, words_of(event.message))
+        case "status_update":
+            status = event.status_update.status
+            return Moved(state_of(status.state), words_of(status.message) if status.HasField("message") else None)
+        case "artifact_update":
+            update = event.artifact_update
+            made = artifact_of(update.artifact)
+            return Made(
+                made.id, made.parts, made.name, made.description, update.append, update.last_chunk, made.metadata
+            )
+        case _:
+            raise Refused("other", "An event of its stream says nothing.")
+
+
+def snapshot(task: pb.Task) -> Snapshot:
+    status = task.status
+    return Snapshot(
+        task.id,
+        task.context_id,
+        state_of(status.state),
+        words_of(status.message) if status.HasField("message") else None,
+        tuple(words_of(message) for message in task.history),
+        tuple(artifact_of(artifact) for artifact in task.artifacts),
+    )
+
+
+def state_of(number: int) -> State:
+    """A state that nobody knows is one in which the work goes on."""
+    return _STATES.get(number, State.WORKING)
+
+
+def words_of(message: pb.Message) -> Words:
+    code = message.metadata.fields["code"].string_value if "code" in message.metadata.fields else None
+    role = "user" if message.role == pb.Role.ROLE_USER else "agent"
+    return Words(message.message_id, role, parts_in(message.parts), code or None)
+
+
+def artifact_of(artifact: pb.Artifact) -> Artifact:
+    return Artifact(
+        artifact.artifact_id, parts_in(artifact.parts), artifact.name or None, artifact.description or None,
+        _json(artifact.metadata) if artifact.HasField("metadata") else UNSET,
+    )  # fmt: skip
+
+
+def parts_in(parts: Any) -> Parts:
+    return tuple(_part(part) for part in parts if part.WhichOneof("content"))
+
+
+def _part(part: pb.Part) -> Part:
+    kind = part.WhichOneof("content")
+    return Part(
+        text=part.text if kind == "text" else None,
+        raw=part.raw if kind == "raw" else None,
+        url=part.url if kind == "url" else None,
+        data=_json(part.data) if kind == "data" else UNSET,
+        media_type=part.media_type or None,
+        filename=part.filename or None,
+        metadata=_json(part.metadata) if part.HasField("metadata") else UNSET,
+    )
+
+
+def _json(value: Any) -> Raw | UnsetType:
+    return Raw(tidy(json_format.MessageToDict(value)))

@@ -1,0 +1,38 @@
+"""What the pages show and no test carries out: the page, the first line of the block, and why."""
+
+NOT_RUN = {
+    (
+        "backup.md",
+        'pg_dump --format=custom --file=parley.dump "$PARLEY_POSTGRES_URL"',
+    ): "the database server and the bucket are yours",
+    (
+        "chaos.md",
+        "make chaos                       # ten minutes; SECONDS=60 and SEED=7 change that",
+    ): "it takes minutes; tests/chaos does one of them",
+    ("deploy.md", "cd deploy"): "there is no container engine where the tests run",
+    (
+        "edge.md",
+        "pip install parley-edge             # from a copy of this repository: pip install ./edge",
+    ): "it is installed already, from the folder edge",
+    (
+        "edge.md",
+        "a2a-runtime pair --api-base https://parley.example.com --code 7Q2M-X4KD-93PA-HN5T",
+    ): "the code is made up; the tutorial about agents behind NAT pairs with a real one",
+    ("howto/postgresql.md", "createuser parley --pwprompt"): "it needs a superuser of your database server",
+    ("index.md", "make run"): "it would set up a second environment and take the port 8200",
+    (
+        "install.md",
+        "pip install parley-a2a                      # Python 3.11 or newer",
+    ): "packages are built and installed by tests/packaging",
+    (
+        "install.md",
+        "$ PARLEY_STORE=postgres PARLEY_POSTGRES_URL=postgresql://db/parley parley serve agents.py",
+    ): "here every extra is installed",
+    ("releases/0.1.0.md", "pip install parley-a2a"): "packages are built and installed by tests/packaging",
+    ("replicas.md", "pip install 'parley-a2a[postgres]'"): "it is installed already",
+    (
+        "sdk.md",
+        "make sdk      # write the types, install the compiler, build sdk/typescript/dist",
+    ): "tests/sdk builds it, and asks npm once",
+    ("tutorials/behind-nat.md", "pip install parley-edge"): "it is installed already, from the folder edge",
+}

@@ -1,0 +1,121 @@
+"""Every id that anything there is to ask for takes, found in the application itself: in its paths, in what bodies are
+read into, and in the names that forms and queries are asked for."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, inspect
+
+import parley.console.pages
+import parley.faces
+from parley.core.actions import ACTIONS
+from parley.core.params import NewConversation
+from parley.faces.a2a.grpc import SERVICES
+from parley.faces.a2a.jsonrpc import METHODS
+from parley.faces.a2a.v03rest import V03Rest
+from parley.faces.a2a.v1 import V1
+from parley.faces.mcp.resources import TEMPLATES
+from parley.faces.mcp.tools import Arguments
+from parley.faces.modes.words import PREFIX as MODES
+from parley.faces.runtime.face import Runtime
+from parley.faces.runtime.routes import PREFIX
+from tests.review.walk import routes_of
+
+_ID = re.compile(r"(?:^|_)(?:ids?|conversation|task|thread|agent|slug|node|parent|token)$")
+_PLACE = re.compile(r"\{\??(\w+)(?::\w+)?\}")
+_READ = re.compile(r"""(?:form|query|query_of\(scope\))\.get\(\s*["'](\w+)["']""")
+
+
+def ids_of(app: Any, asked: str) -> list[str]:
+    """The names of the ids that one line of the walk takes, each once."""
+    kind, _, rest = asked.partition(" ")
+    if kind in ("RPC", "REST", "gRPC"):
+        return _a2a(kind, rest)
+    if kind == "002":
+        row = next(one for one in ACTIONS if f"{one.mode}.{one.name}" == rest)
+        return ["conversationId", *_named(row.params)]
+    if kind == "MCP":
+        return {"tools/call": ["name", *_named(Arguments)], "resources/read": _templates()}.get(rest, [])
+    if asked == f"POST {MODES}/conversations":
+        return _named(NewConversation)
+    found = [*_PLACE.findall(rest), *(name for type_ in _read_into(app, asked) for name in _named(type_))]
+    return list(dict.fromkeys(found))
+
+
+def read_names() -> set[str]:
+    """What any form or query is asked for, on any page and any face."""
+    folders = [Path(str(package.__file__)).parent for package in (parley.console.pages, parley.faces)]
+    return {name for folder in folders for file in folder.rglob("*.py") for name in _READ.findall(file.read_text())}
+
+
+def _a2a(kind: str, rest: str) -> list[str]:
+    if kind == "RPC":
+        dialect, operation = METHODS[rest]
+    elif kind == "REST":
+        version, _, operation = rest.partition(" ")
+        dialect = V1() if version == "1.0" else V03Rest()
+    else:
+        service, _, method = rest.rpartition("/")
+        operation = SERVICES[service][1][method].operation
+        dialect = V1() if service.startswith("lf.") else V03Rest()
+    return ["slug", *_named(dialect.params[operation])]  # type: ignore[index]
+
+
+def _templates() -> list[str]:
+    return sorted({name for one in TEMPLATES for name in _PLACE.findall(str(one["uriTemplate"]))})
+
+
+def _read_into(app: Any, asked: str) -> Iterator[type[Struct]]:
+    """The structs that the function behind a route speaks of."""
+    found = routes_of(app).get(asked)
+    if isinstance(found, Runtime):
+        at = asked.replace(f" {PREFIX}", " ")
+        yield from (one.body for one in found._routes.operations if one.body and f"{one.method} {one.path}" == at)
+    for function in _functions(found):
+        for name in function.__code__.co_names:
+            type_ = function.__globals__.get(name)
+            if isinstance(type_, type) and issubclass(type_, Struct):
+                yield type_
+
+
+def _functions(found: Any, depth: int = 0) -> Iterator[Any]:
+    """Through what wraps it, down to the function that a face has written for this route."""
+    function = getattr(found, "_handler", found)
+    function = getattr(function, "__func__", function)
+    if depth > 4 or not hasattr(function, "__code__"):
+        return
+    yield function
+    for cell in function.__closure__ or ():
+        held = cell.cell_contents
+        if callable(held) and not isinstance(held, type):
+            yield from _functions(held, depth + 1)
+
+
+def _named(type_: type[Any]) -> list[str]:
+    """The members that are named as ids are, as they stand on the wire, also inside of others."""
+    found: dict[str, None] = {}
+    seen: set[Any] = set()
+
+    def look(kind: inspect.Type) -> None:
+        match kind:
+            case inspect.StructType(cls=cls, fields=fields) if cls not in seen:
+                seen.add(cls)
+                for field in fields:
+                    if _ID.search(field.name):
+                        found[field.encode_name] = None
+                    look(field.type)
+            case inspect.UnionType(types=types):
+                for one in types:
+                    look(one)
+            case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+                look(item)
+            case inspect.Metadata(type=inner):
+                look(inner)
+            case _:
+                pass
+
+    look(msgspec.inspect.type_info(type_))
+    return list(found)

@@ -1,0 +1,108 @@
+"""What a server does with a database that another version has brought up to date, before or after it."""
+
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from parley.core.artifacts import text_part
+from parley.core.events import Completed, Started
+from parley.core.runs import FOLD, Run
+from parley.errors import ConfigurationError
+from parley.stores.cluster import PostgresCluster
+from parley.stores.pool import connect
+from parley.stores.postgres import PostgresStore, open_pool
+from parley.stores.schema import migrate_postgres, migrations, missing
+from parley.stores.sqlite import FILE, SqliteStore
+from parley.testing.databases import bare_database
+from parley.testing.logs import LogWriter, put
+
+ALL = {one.id for one in migrations("postgres")}
+POST = {one.id for one in migrations("postgres") if one.phase == "post"}
+
+
+def test_what_a_newer_version_adds_beforehand_is_made_for_this_one_too() -> None:
+    assert missing("postgres", {*ALL, "9999_more.pre"}, ("pre", "post")) == []
+
+
+def test_where_a_newer_version_has_taken_something_away_this_one_does_not_serve() -> None:
+    with pytest.raises(ConfigurationError, match="newer Parley"):
+        missing("postgres", {*ALL, "9999_more.pre", "9999_more.post"}, ("pre", "post"))
+
+
+async def test_nothing_is_taken_away_while_others_serve(postgres: str) -> None:
+    url = await bare_database(postgres)
+    pool = await open_pool(url, phases=("pre",))
+    others = PostgresCluster(pool, lease_s=60)
+    await others.join()
+    async with pool.acquire() as connection:
+        assert await migrate_postgres(connection) == []
+        assert await migrate_postgres(connection, ("post",)) == sorted(POST)
+    await pool.close()
+
+
+async def test_a_server_that_is_alone_brings_everything_up_to_date(postgres: str) -> None:
+    url = await bare_database(postgres)
+    pool = await open_pool(url, phases=("pre",))
+    gone = PostgresCluster(pool, lease_s=-1)
+    await gone.join()
+    async with pool.acquire() as connection:
+        assert await migrate_postgres(connection) == sorted(POST)
+    await pool.close()
+
+
+class Older(msgspec.Struct, omit_defaults=True):
+    """A row as a version knew it that had no more to say."""
+
+    id: str
+    agent: str
+    conversation: str
+    principal: str
+    state: str = ""
+    version: int = 0
+    inputs: int = 0
+
+
+def written_by_an_older(run: Run) -> bytes:
+    return msgspec.msgpack.encode(msgspec.msgpack.decode(msgspec.msgpack.encode(run), type=Older))
+
+
+async def test_a_row_of_an_older_process_is_folded_from_its_log_on_sqlite(tmp_path: Path) -> None:
+    store, log = SqliteStore(tmp_path), LogWriter()
+    await put(store, log.start())
+    assert log.run is not None
+    with sqlite3.connect(tmp_path / FILE) as other:
+        other.execute("UPDATE runs SET body = ?", (written_by_an_older(log.run),))
+    head = await store.head(log.run_id)
+    await store.close()
+    assert head is not None
+    assert (head.run, head.run.said, head.run.fold) == (log.run, 1, FOLD)
+
+
+async def test_a_row_of_an_older_process_is_folded_from_its_log_on_postgres(database: str) -> None:
+    store, log = PostgresStore(await open_pool(database)), LogWriter()
+    await put(store, log.start())
+    await put(store, log.progress(1200))
+    assert log.run is not None
+    other = await connect(database)
+    await other.execute("UPDATE runs SET body = $1", written_by_an_older(log.run))
+    await other.close()
+    head = await store.head(log.run_id)
+    await store.close()
+    assert head is not None
+    assert head.run == log.run
+
+
+async def test_a_row_whose_log_was_forgotten_is_shown_as_it_is(tmp_path: Path) -> None:
+    store, log = SqliteStore(tmp_path), LogWriter()
+    await put(store, log.start())
+    await put(store, log.append(Started(1, "replica"), Completed((text_part("done"),))))
+    assert log.run is not None
+    await store.trim(log.run_id, log.run.version)
+    with sqlite3.connect(tmp_path / FILE) as other:
+        other.execute("UPDATE runs SET body = ?", (written_by_an_older(log.run),))
+    head = await store.head(log.run_id)
+    await store.close()
+    assert head is not None
+    assert (head.run.version, head.run.said, head.run.fold) == (log.run.version, 0, 0)
