@@ -1,8 +1,10 @@
 import os
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import httpcore2
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -18,6 +20,9 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 # How quickly examples are made says how busy the machine is, and nothing about what is tested.
 settings.register_profile("shared machine", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
+
+# Reading the world's certificates takes longer than most tests, and a client reads them also when it speaks plain HTTP.
+httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

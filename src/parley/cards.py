@@ -11,6 +11,7 @@ import msgspec
 from joserfc.errors import JoseError
 from msgspec import Struct
 
+from parley.certificates import certificates
 from parley.errors import ParleyError
 from parley.security.cards import Verified, verify_card
 
@@ -52,13 +53,13 @@ class Report(Struct, frozen=True):
 async def fetch(address: str, *, token: str | None = None) -> Json:
     """The card of an address, unchecked."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with httpx2.AsyncClient(timeout=TIMEOUT_S, follow_redirects=True) as client:
+    async with httpx2.AsyncClient(verify=certificates(), timeout=TIMEOUT_S, follow_redirects=True) as client:
         return (await _fetched(client, address, headers))[1]
 
 
 async def inspect(address: str, *, token: str | None = None, http: httpx2.AsyncClient | None = None) -> Report:
     """Fetch the card of an address (or at it) and check everything about it."""
-    client = http or httpx2.AsyncClient(timeout=TIMEOUT_S, follow_redirects=True)
+    client = http or httpx2.AsyncClient(verify=certificates(), timeout=TIMEOUT_S, follow_redirects=True)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         url, card = await _fetched(client, address, headers)

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
+from parley.certificates import certificates
 from parley.errors import ParleyError
 from parley.ids import new_id
 from parley.runtime_client import Owner, RuntimeClient, RuntimeRefused, RuntimeUnreachable
@@ -92,7 +93,8 @@ class Client:
         self._url = url
         self._repeats = repeats
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = http or httpx2.AsyncClient(timeout=httpx2.Timeout(timeout_s, connect=5.0), headers=headers)
+        timeout = httpx2.Timeout(timeout_s, connect=5.0)
+        self._http = http or httpx2.AsyncClient(verify=certificates(), timeout=timeout, headers=headers)
 
     async def __aenter__(self) -> "Client":
         return self

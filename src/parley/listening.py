@@ -4,7 +4,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -15,9 +15,50 @@ from parley.faces.connections import Connection
 STOP_WAIT_S = 2
 _EVERYWHERE = ("0.0.0.0", "::")
 """To listen on, not to call."""
+_LOOK_S = 0.005
 
 
-class Listening(uvicorn.Server):
+class Prompt(uvicorn.Server):
+    """Ends when it is told to and all is answered. uvicorn looks ten times a second whether it should, and then takes
+    a tenth of a second in any case; here that is between the signal and the hand-over of what is being worked on."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        self._told_to_stop = asyncio.Event()
+        super().__init__(config)
+
+    @property
+    def should_exit(self) -> bool:
+        return self._told_to_stop.is_set()
+
+    @should_exit.setter
+    def should_exit(self, value: bool) -> None:  # uvicorn's own word, which it also sets itself
+        if value:
+            self._told_to_stop.set()
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):  # which also tells the time of the header Date
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._told_to_stop.wait(), 1)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for each in (*self.servers, *(sockets or ())):
+            each.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                await self._answered()
+        except TimeoutError:
+            for task in self.server_state.tasks:
+                task.cancel("The server stops.")
+
+    async def _answered(self) -> None:
+        state = self.server_state
+        while (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110  nobody tells of the last one
+            await asyncio.sleep(_LOOK_S)
+
+
+class Listening(Prompt):
     """Tells when it is up, and stops without raising the signal again: work has to be handed over first, which
     `drained` sees to while it still answers. A second signal does not wait for that."""
 

@@ -28,6 +28,8 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from parley.listening import Prompt
+
 Json = dict[str, Any]
 Work = Callable[["Chat", str], Awaitable[str]]
 """What the agent makes of a message: it writes to the chat's log, and returns its response."""
@@ -109,7 +111,7 @@ class FakeAgentZero:
         self.runtime_id = secrets.token_hex(8)
         self.port = 0
         self.down = False
-        self._server: uvicorn.Server | None = None
+        self._server: Prompt | None = None
         self._serving: asyncio.Task[None] | None = None
 
     @property
@@ -127,7 +129,7 @@ class FakeAgentZero:
         listener = socket.create_server(("127.0.0.1", self.port))
         self.port = listener.getsockname()[1]
         config = uvicorn.Config(self._app(), log_level="critical", lifespan="off", ws="none")
-        self._server = uvicorn.Server(config)
+        self._server = Prompt(config)
         self._serving = asyncio.get_running_loop().create_task(self._server.serve(sockets=[listener]))
 
     async def stop(self) -> None:

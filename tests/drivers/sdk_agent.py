@@ -5,7 +5,6 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import uvicorn
 from a2a.helpers import new_task_from_user_message, new_text_message, new_text_part
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.events import EventQueue
@@ -14,6 +13,8 @@ from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, c
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Role
 from starlette.applications import Starlette
+
+from parley.testing.servers import hosting
 
 STEPS = 30
 
@@ -86,15 +87,8 @@ async def sdk_server(*, streaming: bool = True) -> AsyncIterator[tuple[str, Exec
             *create_rest_routes(handler, path_prefix="/rest", enable_v0_3_compat=True),
         ]
     )
-    config = uvicorn.Config(app, log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=1)
-    server = uvicorn.Server(config)
-    task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
-    try:
+    async with hosting(app, listener):
         yield url, executor
-    finally:
-        server.should_exit = True
-        await task
-        listener.close()
 
 
 def card(url: str, *, streaming: bool) -> AgentCard:

@@ -1,13 +1,9 @@
 """Agents behind nodes: what a target does when it is called through the proxy, and a way to call it in plain JSON."""
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
-import uvicorn
 
 from parley import ArtifactChunk, Done, NeedInput, Status, Text, Turn, agent
 from parley.engine.ports import Driver
@@ -107,20 +103,6 @@ async def say(by: Fleet | Node, target: Node, text: str, **more: Any) -> Json:
     reply = await call(by, target, asked("message/send", message=message(text, **more)))
     assert reply.status_code == 200, reply.text
     return reply.json()["result"]
-
-
-@asynccontextmanager
-async def hosting(app: Any) -> AsyncIterator[str]:
-    """Any program as a server of its own."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(app, log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            await task
 
 
 async def delegate(source: Node, target: Node, task: str, **more: Any) -> httpx2.Response:

@@ -14,12 +14,12 @@ from parley.core.nodes import PLATFORM
 from parley.node.verifying import CALLER, PairGuarded, PairVerifier
 from parley.security.cards import verify_card
 from parley.testing.receivers import receiving
-from parley.testing.servers import Server
+from parley.testing.servers import Server, hosting
 from parley.testing.waiting import until
 from tests.drivers.sdk_agent import sdk_server
 from tests.nodes.conftest import Site
 from tests.nodes.fleet import Fleet, Json, Node
-from tests.nodes.targets import STEPS, Gate, asked, at, call, hosting, message, say
+from tests.nodes.targets import STEPS, Gate, asked, at, call, message, say
 
 
 async def test_a_message_without_an_envelope_is_wrapped_and_answered(fleet: Fleet, target: Server) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 
 import msgspec
 from starlette.routing import BaseRoute, Mount
@@ -41,10 +42,14 @@ async def open_modes(
     ledger = Ledger(exchange.store.library)
     tasks = Tasks(exchange, ledger, offers)
     calls = Calls(exchange, documents, conversations, ledger, tasks, offers, settings.max_body_bytes)
-    described = document([action for action in ACTIONS if (action.mode, action.name) in offers], version)
+
+    @cache
+    def described() -> bytes:
+        """When it is asked for: few do, and it takes longer to make than all the rest of the face."""
+        return msgspec.json.encode(document([row for row in ACTIONS if (row.mode, row.name) in offers], version))
+
     face = Modes(
-        calls, conversations, tasks, Streaming(exchange, tasks), msgspec.json.encode(described),
-        settings.max_body_bytes,
+        calls, conversations, tasks, Streaming(exchange, tasks), described, settings.max_body_bytes,
     )  # fmt: skip
     try:
         yield [Mount(PREFIX, face), *exports.routes()]

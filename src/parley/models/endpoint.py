@@ -1,12 +1,11 @@
 """Where a vendor's model is, the key that it takes, and what its faults mean to the one who asked."""
 
 import os
-import ssl
-from functools import cache
 
 import httpx2
 from msgspec import Struct
 
+from parley.certificates import certificates
 from parley.errors import ModelError, ModelInterrupted, ModelNotSetUp, ModelUnavailable
 
 CONNECT_S = 10.0
@@ -35,7 +34,7 @@ class Endpoint(Struct, frozen=True):
 
     def http(self) -> httpx2.AsyncClient:
         """One for each turn: to close it is to hang up. It follows no redirect, which could carry the key elsewhere."""
-        return httpx2.AsyncClient(verify=_certificates(), timeout=self.timeout, follow_redirects=False)
+        return httpx2.AsyncClient(verify=certificates(), timeout=self.timeout, follow_redirects=False)
 
     @property
     def timeout(self) -> httpx2.Timeout:
@@ -63,12 +62,6 @@ class Endpoint(Struct, frozen=True):
     def nonsense(self, error: BaseException) -> ModelError:
         said = self.said(f"{type(error).__name__}: {error}")
         return ModelError("The model answered in a way that cannot be understood.", said=said)
-
-
-@cache
-def _certificates() -> ssl.SSLContext:
-    """Read once: it takes longer than everything else about a client."""
-    return httpx2.create_ssl_context()
 
 
 def _refusal(status: int) -> type[ModelError]:

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import httpx2
 
+from parley.certificates import certificates
 from parley.client import Client, RemoteError, Unreachable
 from parley.ids import new_id
 from parley.node.flat import TERMINAL, WAITING, Flattener
@@ -216,7 +217,7 @@ class _Stream:
 
 
 def open_http() -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(timeout=httpx2.Timeout(READ_S, connect=CONNECT_S))
+    return httpx2.AsyncClient(verify=certificates(), timeout=httpx2.Timeout(READ_S, connect=CONNECT_S))
 
 
 def completed(params: Json) -> Json:

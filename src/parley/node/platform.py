@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import msgspec
 
+from parley.certificates import certificates
 from parley.node.kept import Kept, Self
 from parley.node.words import Discovered, Json, Peer, PlatformRefused, PlatformUnreachable, peers_in
 
@@ -40,7 +41,7 @@ class Platform:
             known = self._keep(known.id, token)
         self._known = known
         self._admission = registration_token
-        self._http = http or httpx2.AsyncClient(timeout=TIMEOUT_S)
+        self._http = http or httpx2.AsyncClient(verify=certificates(), timeout=TIMEOUT_S)
 
     @property
     def id(self) -> str:

@@ -19,6 +19,7 @@ import httpcore2
 import httpx2
 from msgspec import Struct
 
+from parley.certificates import certificates
 from parley.errors import ConfigurationError, OutboundRefused
 
 TIMEOUT_S = 15.0
@@ -182,7 +183,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
     """For any httpx2 client: every request, and every redirect it may follow, is checked."""
 
     def __init__(self, guard: Guard, resolve: Resolve | None = None, tls: ssl.SSLContext | None = None) -> None:
-        context = tls or _tls()
+        context = tls or certificates()
         super().__init__(verify=context, trust_env=False)
         self._guard = guard
         # httpx2 has no parameter for the network behind its pool; httpcore2 has.
@@ -386,9 +387,3 @@ async def _resolved(host: str, port: int) -> list[str]:
 @cache
 def _resolvers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(RESOLVERS, thread_name_prefix="parley-names")
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    """Made once: reading the certificates takes a while."""
-    return httpx2.create_ssl_context()

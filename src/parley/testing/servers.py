@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 import uvicorn
 from msgspec import Struct
@@ -14,6 +15,7 @@ from parley.app import open_exchange, open_faces
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Driver
 from parley.faces.connections import Connection
+from parley.listening import Prompt, url_of
 from parley.settings import Settings
 
 
@@ -36,20 +38,24 @@ async def serving(directory: Path, drivers: Sequence[Driver], **settings: object
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         # asyncio does so only for sockets that name their protocol; without it every answer waits 40 ms for an ack.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        url = url_of(listener)
         app = await stack.enter_async_context(open_faces(exchange, values, url, values.grpc_port))
-        await stack.enter_async_context(_listening(app, listener))
+        await stack.enter_async_context(hosting(app, listener, Connection))
         yield Server(url, exchange, app)
 
 
 @asynccontextmanager
-async def _listening(app: ASGIApp, listener: socket.socket) -> AsyncGenerator[None, None]:
-    config = uvicorn.Config(app, http=Connection, log_level="critical", lifespan="off", ws="none")
+async def hosting(
+    app: ASGIApp, listener: socket.socket | None = None, http: type[asyncio.Protocol] | Literal["auto"] = "auto"
+) -> AsyncGenerator[str, None]:
+    """Any application on a socket of its own, at the address that this yields."""
+    config = uvicorn.Config(app, http=http, log_level="critical", lifespan="off", ws="none")
     config.timeout_graceful_shutdown = 1
-    server = uvicorn.Server(config)
-    task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
-    try:
-        yield
-    finally:
-        server.should_exit = True
-        await task
+    server = Prompt(config)
+    with listener or socket.create_server(("127.0.0.1", 0)) as listener:
+        task = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
+        try:
+            yield url_of(listener)
+        finally:
+            server.should_exit = True
+            await task

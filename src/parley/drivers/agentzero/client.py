@@ -35,6 +35,8 @@ class SessionClient:
     def __init__(self, options: AgentZeroOptions, outside: Outside) -> None:
         self._options = options
         self._wire = Wire(options, outside)
+        self.runtime = ""
+        """Which process over there our session is with: another one after a restart, however quick that was."""
         self._token: str | None = None
         self._login = asyncio.Lock()
 
@@ -109,6 +111,7 @@ class SessionClient:
         if not given.ok:
             why = f"it gives no session to {self._wire.origin}; its ALLOWED_ORIGINS says to whom it does"
             raise Refused("credentials", why)
+        self.runtime = given.runtime_id
         return given.token
 
     async def _log_in(self) -> None:

@@ -35,6 +35,7 @@ class SessionTurn:
         self._end = turn.offset + len(turn.inputs)
         self._version = 0
         self._guid = ""
+        self._runtime = ""
 
     @property
     def begun(self) -> bool:
@@ -50,7 +51,7 @@ class SessionTurn:
         if sent < self._noted:
             yield FORGOTTEN
             return
-        self._guid = look.guid
+        self._guid, self._runtime = look.guid, self._client.runtime
         if sent >= self._end:
             self._noted = sent
         else:
@@ -88,6 +89,7 @@ class SessionTurn:
         yield Note({"context": self._context, "sending": str(self._end), **self._watch.sent()})
         id_ = message_id(self._turn.run_id, first, self._end - 1)
         await self._sent(lambda: self._client.send(self._context, id_, text, files))
+        self._runtime = self._client.runtime
         self._noted = self._end
         yield Note({"sent": str(self._end)})
 
@@ -126,6 +128,7 @@ class SessionTurn:
                 await patience.wait(lost)
                 continue
             patience.renew()
+            watch.shaken |= self._client.runtime != self._runtime
             if not look.known:
                 yield FORGOTTEN
                 return

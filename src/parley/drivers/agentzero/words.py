@@ -62,6 +62,7 @@ class Token(Struct, frozen=True):
 
     ok: bool
     token: str = ""
+    runtime_id: str = ""
 
 
 class FileInfo(Struct, frozen=True):

@@ -1,12 +1,12 @@
 """The way out: connections to other hosts, shared by all remote agents of a process."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from functools import cache
 
 import httpx2
+
+from parley.certificates import certificates
 
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30.0)
 """A stream holds its connection for as long as its task lasts."""
@@ -15,13 +15,7 @@ OpenTransport = Callable[[], httpx2.AsyncBaseTransport]
 
 
 def plain_transport() -> httpx2.AsyncBaseTransport:
-    return httpx2.AsyncHTTPTransport(verify=_tls(), limits=LIMITS, trust_env=False)
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    """Made once: reading the certificates takes a while."""
-    return httpx2.create_ssl_context()
+    return httpx2.AsyncHTTPTransport(verify=certificates(), limits=LIMITS, trust_env=False)
 
 
 class Outside:

@@ -1,5 +1,7 @@
 """`/api/agent2agent`: one endpoint for every action, and what has become of a task. Every answer is an envelope."""
 
+from collections.abc import Callable
+
 import msgspec
 from starlette.types import Receive, Scope, Send
 
@@ -29,8 +31,8 @@ _new_conversation = msgspec.json.Decoder(NewConversation).decode
 
 class Modes:
     def __init__(
-        self, calls: Calls, conversations: Conversations, tasks: Tasks, streaming: Streaming, document: bytes,
-        max_body: int,
+        self, calls: Calls, conversations: Conversations, tasks: Tasks, streaming: Streaming,
+        document: Callable[[], bytes], max_body: int,
     ) -> None:  # fmt: skip
         self._calls = calls
         self._conversations = conversations
@@ -62,7 +64,7 @@ class Modes:
             stream = await self._streaming.open(task, header(scope, b"last-event-id"))
             return await stream.write(receive, send)
         else:
-            return await answer(send, 200, self._document)
+            return await answer(send, 200, self._document())
         return await answer(send, reply.status, reply.envelope, reply.headers)
 
     async def _begin(self, scope: Scope, receive: Receive) -> Reply:

@@ -1,6 +1,6 @@
 """Every operation of the contract, put together."""
 
-from functools import partial
+from functools import cache, partial
 
 from parley.faces.runtime.deliveries import Deliveries
 from parley.faces.runtime.openapi import document
@@ -51,7 +51,7 @@ def routes(runs: Runs, tail: Tail, deliveries: Deliveries, tooling: Tooling, ver
         return partial(tail.write, request, run, await tail.open(request, run))
 
     async def openapi(_: Request) -> Reply:
-        return Reply(200, described)
+        return Reply(200, described())
 
     refused = dict.fromkeys((400, 401, 403, 404), Refusal)
     operations = (
@@ -95,5 +95,5 @@ def routes(runs: Runs, tail: Tail, deliveries: Deliveries, tooling: Tooling, ver
         ),
         Operation("GET", "/openapi.json", "openapi", "This document.", openapi, {200: dict, 401: Refusal}),
     )  # fmt: skip
-    described = document(operations, version)
+    described = cache(partial(document, operations, version))
     return Routes(operations)
