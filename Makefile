@@ -25,7 +25,7 @@ test: $(STAMP) check ## checks, then all tests
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 test-fast: $(STAMP) check ## checks, then the tests that take no more than two seconds each, on memory and SQLite
-	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "not slow and not postgres"
+	$(BIN)/pytest --numprocesses 3 --dist loadfile -m "not slow and not postgres"
 
 check: $(STAMP)      ## format, lint, types, layers
 	$(BIN)/ruff format --check .

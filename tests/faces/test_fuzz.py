@@ -82,6 +82,7 @@ def tried(dialect: Dialect, operation: Operation, content: bytes) -> str | None:
     return None
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(DIALECTS), st.sampled_from(OPERATIONS), st.dictionaries(NAMES, JSON, max_size=6))
 def test_any_json_is_understood_or_refused(dialect: Dialect, operation: Operation, value: Any) -> None:

@@ -290,6 +290,7 @@ async def test_a_key_that_cannot_be_made_is_explained(guarded: Guarded, wanted: 
     assert len((await guarded.ask("GET", "/admin/keys", guarded.admin)).json()["keys"]) == 1
 
 
+@pytest.mark.slow
 async def test_a_key_revoked_by_another_process_is_refused_within_two_seconds(guarded: Guarded, tmp_path: Path) -> None:
     key = await guarded.ask.key(guarded.admin, "ci")
     assert (await guarded.ask("GET", "/admin/whoami", key)).status_code == 200

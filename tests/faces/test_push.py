@@ -149,6 +149,7 @@ async def test_an_update_is_tried_again_until_it_is_taken(
     assert seqs == [first] * len(trouble) + list(await updates_of(clients.echo, task))
 
 
+@pytest.mark.slow
 async def test_who_says_nothing_is_asked_again(
     clients: Clients, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

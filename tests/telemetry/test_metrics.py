@@ -202,6 +202,7 @@ def tells() -> list[tuple[str, str, set[str]]]:
     return found
 
 
+@pytest.mark.slow
 def test_all_that_is_told_leaves_no_trace_of_what_it_is_about(heard: Heard) -> None:
     assert len(tells()) > 50
     for _, name, fields in tells():

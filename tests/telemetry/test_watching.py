@@ -125,7 +125,12 @@ def test_every_alert_is_seen_to_fire() -> None:
 
 @needs_promtool
 @pytest.mark.parametrize(
-    "words", ["check rules alerts.yaml", "check config prometheus.yaml", "test rules alerts_test.yaml"]
+    "words",
+    [
+        "check rules alerts.yaml",
+        "check config prometheus.yaml",
+        pytest.param("test rules alerts_test.yaml", marks=pytest.mark.slow),
+    ],
 )
 def test_promtool_finds_nothing_wrong(words: str) -> None:
     done = subprocess.run([str(PROMTOOL), *words.split()], cwd=PROMETHEUS, capture_output=True, text=True, check=False)

@@ -127,6 +127,7 @@ async def flows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
             yield Flows(await Desk.open(http), running.exchange, calls)
 
 
+@pytest.mark.slow
 async def test_the_contracts_example_makes_a_chart_and_a_report(flows: Flows) -> None:
     conversation = await flows.begin("finance-manager")
     request = "Generate Q1 2025 financial report with charts"

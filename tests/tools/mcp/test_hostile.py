@@ -154,7 +154,9 @@ class Web:
         writer.close()
 
 
-@pytest.mark.parametrize("how", ["endless", "stream", "events", "nonsense", "bomb", "silent", "away"])
+@pytest.mark.parametrize(
+    "how", ["endless", "stream", "events", "nonsense", "bomb", pytest.param("silent", marks=pytest.mark.slow), "away"]
+)
 async def test_an_address_that_misbehaves_costs_one_execution(tmp_path: Path, how: str) -> None:
     web = Web(how)
     listening = await asyncio.start_server(web.serve, "127.0.0.1", 0)
