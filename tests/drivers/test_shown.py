@@ -8,7 +8,8 @@ from parley import ArtifactChunk, Failed, Status
 from parley.core.artifacts import Artifact, BlobRef, Part, merged
 from parley.core.runs import State
 from parley.core.turns import Done
-from parley.drivers.remote.shown import Shown, ending, marked
+from parley.drivers.remote.endings import ending
+from parley.drivers.remote.shown import Shown, marked
 from parley.drivers.remote.words import Made, Snapshot, Words
 
 parts = st.one_of(

@@ -8,10 +8,11 @@ from a2a.server.agent_execution import AgentExecutor
 
 from parley.compat.executors.calls import Call, Events
 from parley.compat.executors.contexts import cancel_context_of, context_of
-from parley.compat.executors.telling import ENDS, Ends, Ids, Telling
+from parley.compat.executors.telling import Ids, Telling
 from parley.core.agents import Agent
 from parley.core.runs import Run, State
 from parley.core.turns import Done, NeedAuth, NeedInput, Note, Output, Status
+from parley.drivers.remote.endings import ENDS, Ends
 from parley.engine.turns import Turn
 from parley.errors import AgentError
 from parley.ids import RunId

@@ -1,6 +1,5 @@
 """From what an executor enqueues to what our turn yields. Pure; it knows what a broken attempt has left in the log."""
 
-import re
 from collections.abc import Iterable
 
 import msgspec
@@ -8,18 +7,11 @@ from a2a.server.events import Event
 from a2a.types import a2a_pb2 as pb
 from google.protobuf import json_format
 
-from parley.core.artifacts import text_of
-from parley.core.events import Failed, Rejected
-from parley.core.runs import State
-from parley.core.turns import ArtifactChunk, Done, NeedAuth, NeedInput, Output, Reply, Status
+from parley.core.turns import ArtifactChunk, Output, Reply, Status
+from parley.drivers.remote.endings import EXECUTOR, ending
 from parley.drivers.remote.protos import artifact_of, parts_in, state_of, words_of
-from parley.drivers.remote.words import Made, Words
+from parley.drivers.remote.words import Made
 from parley.errors import AgentError
-
-Ends = Done | NeedInput | NeedAuth | Reply | Failed | Rejected
-ENDS = (Done, NeedInput, NeedAuth, Reply, Failed, Rejected)
-MAX_WORDS = 2000
-_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class Ids:
@@ -76,7 +68,7 @@ class Telling:
             case pb.TaskArtifactUpdateEvent():
                 return self._task(self._made(event.artifact, append=event.append, last=event.last_chunk))
         words = words_of(status.message) if status.HasField("message") else None
-        end = ending(state_of(status.state), words)
+        end = ending(state_of(status.state), words, EXECUTOR)
         said = [Status(words.parts)] if words and words.parts else []
         return self._task([*found, *([end] if end else said)])
 
@@ -103,25 +95,3 @@ class Telling:
                 metadata=made.metadata, mark=mark,
             )
         ]  # fmt: skip
-
-
-def ending(state: State, said: Words | None) -> Ends | None:
-    """How our turn ends with the executor's word; None while it goes on."""
-    parts = said.parts if said else ()
-    words = text_of(parts)[:MAX_WORDS]
-    code = said.code if said and said.code and _CODE.fullmatch(said.code) else None
-    match state:
-        case State.COMPLETED:
-            return Done(parts)
-        case State.INPUT_REQUIRED:
-            return NeedInput(parts or "The agent asks for more input.")
-        case State.AUTH_REQUIRED:
-            return NeedAuth(parts or "The agent asks for authorization.")
-        case State.FAILED:
-            return Failed(code or "agent_failed", words or "The agent failed, and did not say why.")
-        case State.REJECTED:
-            return Rejected(code or "agent_rejected", words or "The agent rejected the task.")
-        case State.CANCELED:
-            return Failed(code or "agent_canceled", words or "The agent canceled the task by itself.")
-        case _:
-            return None

@@ -11,10 +11,11 @@ from parley.core.conversations import Message
 from parley.core.events import Failed, Rejected
 from parley.core.runs import TERMINAL, WAITING
 from parley.core.turns import ArtifactChunk, Done, NeedAuth, NeedInput, Note, Output, Reply, Status, Text, parts_of
+from parley.drivers.remote.endings import ENDS, MAX_WORDS, ending
 from parley.drivers.remote.options import RemoteOptions
 from parley.drivers.remote.patience import Patience
 from parley.drivers.remote.sdk import Peer
-from parley.drivers.remote.shown import MAX_WORDS, Shown, ending, marked
+from parley.drivers.remote.shown import Shown, marked
 from parley.drivers.remote.words import Answered, Lost, Made, Moved, Refused, Snapshot, Step, Words
 from parley.engine.turns import Turn
 from parley.errors import ParleyError
@@ -23,8 +24,6 @@ START_S = 5.0
 """How long a remote that cannot be reached is tried before there is a task to lose."""
 _POLLS_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 
-Ends = Done | NeedInput | NeedAuth | Reply | Failed | Rejected
-_ENDS = (Done, NeedInput, NeedAuth, Reply, Failed, Rejected)
 _QUESTIONS = (Done, NeedInput, NeedAuth)
 
 Steps = AsyncGenerator[Step, None]
@@ -91,7 +90,7 @@ class Dialogue:
                         patience = Patience(self._options.patience_s)
                         async for output in self._heard(step, place):
                             yield output
-                            if isinstance(output, _ENDS):
+                            if isinstance(output, ENDS):
                                 return
                 if self._waiting is not None and (end := ending(self._waiting.state, self._waiting.said)):
                     yield end

@@ -1,19 +1,15 @@
 """From what a remote says to what our turn yields. Pure: what was shown once is not shown again."""
 
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from parley.core.artifacts import Artifact, BlobRef, Part, Parts, merged, text_of
-from parley.core.events import Failed, Rejected
-from parley.core.runs import TERMINAL, WAITING, State
-from parley.core.turns import ArtifactChunk, Done, NeedAuth, NeedInput, Output, Status
+from parley.core.artifacts import Artifact, BlobRef, Part, Parts, merged
+from parley.core.runs import TERMINAL, WAITING
+from parley.core.turns import ArtifactChunk, Output, Status
 from parley.drivers.remote.words import Made, Snapshot, Words
 
-MAX_WORDS = 2000
-_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SAID = "said:"
 """Begins the mark of a status message from a remote that does not number its events."""
 
@@ -75,28 +71,6 @@ def marked(outputs: list[Output], cursor: int | None) -> list[Output]:
     last = outputs[-1]
     before = [replace(one, mark="") if isinstance(one, Status) else one for one in outputs[:-1]]
     return [*before, replace(last, mark=str(cursor)) if isinstance(last, Status | ArtifactChunk) else last]
-
-
-def ending(state: State, said: Words | None) -> Output | None:
-    """How our turn ends with the remote's; None while it goes on."""
-    parts = said.parts if said else ()
-    words = text_of(parts)[:MAX_WORDS]
-    code = said.code if said and said.code and _CODE.fullmatch(said.code) else None
-    match state:
-        case State.COMPLETED:
-            return Done(parts)
-        case State.INPUT_REQUIRED:
-            return NeedInput(parts or "The remote agent asks for more input.")
-        case State.AUTH_REQUIRED:
-            return NeedAuth(parts or "The remote agent asks for authorization.")
-        case State.FAILED:
-            return Failed(code or "remote_failed", words or "The remote agent failed, and did not say why.")
-        case State.REJECTED:
-            return Rejected(code or "remote_rejected", words or "The remote agent rejected the task.")
-        case State.CANCELED:
-            return Failed("remote_canceled", words or "The task was canceled at the remote agent.")
-        case _:
-            return None
 
 
 def _since(history: Sequence[Words], message: str) -> list[Words]:

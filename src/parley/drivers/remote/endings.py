@@ -1,0 +1,50 @@
+"""How a turn of ours ends with the word of an agent that speaks A2A, be it elsewhere or an executor in this process."""
+
+import re
+
+from msgspec import Struct
+
+from parley.core.artifacts import text_of
+from parley.core.events import Failed, Rejected
+from parley.core.runs import State
+from parley.core.turns import Done, NeedAuth, NeedInput, Reply
+from parley.drivers.remote.words import Words
+
+Ends = Done | NeedInput | NeedAuth | Reply | Failed | Rejected
+ENDS = (Done, NeedInput, NeedAuth, Reply, Failed, Rejected)
+MAX_WORDS = 2000
+_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class Speaker(Struct, frozen=True):
+    """Who it is: as codes begin, as sentences call it, and what is said of a cancel that nobody here asked for."""
+
+    prefix: str
+    name: str
+    canceled: str
+
+
+REMOTE = Speaker("remote", "The remote agent", "The task was canceled at the remote agent.")
+EXECUTOR = Speaker("agent", "The agent", "The agent canceled the task by itself.")
+
+
+def ending(state: State, said: Words | None, who: Speaker = REMOTE) -> Ends | None:
+    """None while it goes on."""
+    parts = said.parts if said else ()
+    words = text_of(parts)[:MAX_WORDS]
+    code = said.code if said and said.code and _CODE.fullmatch(said.code) else None
+    match state:
+        case State.COMPLETED:
+            return Done(parts)
+        case State.INPUT_REQUIRED:
+            return NeedInput(parts or f"{who.name} asks for more input.")
+        case State.AUTH_REQUIRED:
+            return NeedAuth(parts or f"{who.name} asks for authorization.")
+        case State.FAILED:
+            return Failed(code or f"{who.prefix}_failed", words or f"{who.name} failed, and did not say why.")
+        case State.REJECTED:
+            return Rejected(code or f"{who.prefix}_rejected", words or f"{who.name} rejected the task.")
+        case State.CANCELED:
+            return Failed(f"{who.prefix}_canceled", words or who.canceled)
+        case _:
+            return None
