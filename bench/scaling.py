@@ -14,7 +14,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -197,7 +197,7 @@ async def _kept(connection: Connection) -> tuple[int, int]:
 
 
 async def _kept_by_sqlite(directory: Path) -> tuple[int, int]:
-    with sqlite3.connect(f"file:{directory / FILE}?mode=ro", uri=True) as connection:
+    with closing(sqlite3.connect(f"file:{directory / FILE}?mode=ro", uri=True)) as connection:
         return connection.execute("SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM events)").fetchone()
 
 

@@ -422,7 +422,7 @@ BAD: dict[str, tuple[bytes | Json, int, str]] = {
     "a stream that is refused": (
         rpc("SendStreamingMessage", send_params(parts=[])), -32602, "INVALID_INPUT"),
     "nested too deep": (
-        b'{"jsonrpc":"2.0","id":7,"method":"SendMessage","params":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"jsonrpc":"2.0","id":7,"method":"SendMessage","params":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
         -32600, "INVALID_REQUEST"),
 }  # fmt: skip
 

@@ -1,6 +1,7 @@
 """What a server does with a database that another version has brought up to date, before or after it."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -72,7 +73,7 @@ async def test_a_row_of_an_older_process_is_folded_from_its_log_on_sqlite(tmp_pa
     store, log = SqliteStore(tmp_path), LogWriter()
     await put(store, log.start())
     assert log.run is not None
-    with sqlite3.connect(tmp_path / FILE) as other:
+    with closing(sqlite3.connect(tmp_path / FILE)) as other, other:
         other.execute("UPDATE runs SET body = ?", (written_by_an_older(log.run),))
     head = await store.head(log.run_id)
     await store.close()
@@ -100,7 +101,7 @@ async def test_a_row_whose_log_was_forgotten_is_shown_as_it_is(tmp_path: Path) -
     await put(store, log.append(Started(1, "replica"), Completed((text_part("done"),))))
     assert log.run is not None
     await store.trim(log.run_id, log.run.version)
-    with sqlite3.connect(tmp_path / FILE) as other:
+    with closing(sqlite3.connect(tmp_path / FILE)) as other, other:
         other.execute("UPDATE runs SET body = ?", (written_by_an_older(log.run),))
     head = await store.head(log.run_id)
     await store.close()
