@@ -335,7 +335,8 @@ class Execution:
 
     def _make_turn(self, spec: Agent, job: Job, events: list[Event]) -> Turn:
         run, asked = job.run, 0
-        if sum(event.type == "input" for event in events) > run.read:
+        newer = events[max(0, len(events) + run.version - events[-1].seq) :]
+        if run.inputs > run.read or any(event.type == "input" for event in newer):
             job.overtaken.set()
 
         async def ask(agent: str, text: str) -> View:
