@@ -16,6 +16,7 @@ from bench.rows import Case
 from parley.app import open_exchange
 from parley.clock import now_ms
 from parley.core.commands import Begin, Emit
+from parley.core.runs import ELSEWHERE
 from parley.engine.commands import Commands
 from parley.ids import new_run_id
 from parley.settings import Settings, load
@@ -113,7 +114,8 @@ async def _emit_in(window: Window, commands: Commands) -> None:
     """One writer: a run of its own, and each append awaited before the next."""
     run_id = new_run_id()
     await commands.execute(run_id, start())
-    run = (await commands.execute(run_id, Begin(AGENT))).run
+    # As if worked on elsewhere: what no replica that lives is seen to work on would be taken up.
+    run = (await commands.execute(run_id, Begin(ELSEWHERE + AGENT))).run
     emit = Emit(run.epoch, REPORT)
     while window.is_open(1):
         await commands.execute(run_id, emit)
