@@ -53,7 +53,7 @@ def _furnish(place: Path) -> None:
 def environment(home: Path) -> dict[str, str]:
     """As on a machine where nothing of this is known yet: its own home, no settings, none of our programs."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PARLEY_", "A2A_", "VIRTUAL_"))}
-    path = [one for one in kept.get("PATH", os.defpath).split(os.pathsep) if not (Path(one) / "parley").exists()]
+    path = [one for one in kept.get("PATH", os.defpath).split(os.pathsep) if not os.path.exists(f"{one}/parley")]
     # make in make hands its options on.
     for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHONPATH"):
         kept.pop(name, None)

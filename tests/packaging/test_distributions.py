@@ -2,7 +2,10 @@
 
 import re
 import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
 
 from parley import __version__, extras
 from tests.packaging.distributions import ROOT, Distribution
@@ -80,3 +83,13 @@ def test_every_requirement_is_pinned(parley: Distribution) -> None:
 
 def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_versions_that_we_pin_take_every_python_that_we_take() -> None:
+    """Also the first release of one, which is what a distribution may have."""
+    oldest = (
+        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=") + ".0"
+    )
+    asking = {found.name: found.metadata.get("Requires-Python") or ">=3" for found in distributions()}
+    assert len(asking) > 100
+    assert {name for name, wanted in asking.items() if not SpecifierSet(wanted).contains(oldest)} == set()
