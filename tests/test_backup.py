@@ -184,3 +184,27 @@ async def test_a_file_that_is_no_backup_is_refused(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "y.tar", "w"):
         pass
     assert (await parley("restore", "y.tar", "--data-dir", "d", cwd=tmp_path))[0] == 2
+
+
+LEAVING = {
+    "a path upwards": tarfile.TarInfo("parley-backup/../../x"),
+    "an absolute path": tarfile.TarInfo("/tmp/x"),
+    "a link": tarfile.TarInfo("parley-backup/link"),
+    "a device": tarfile.TarInfo("parley-backup/null"),
+    "the same name twice": tarfile.TarInfo("parley-backup/twice"),
+}
+LEAVING["a link"].type, LEAVING["a link"].linkname = tarfile.SYMTYPE, "/etc"
+LEAVING["a device"].type = tarfile.CHRTYPE
+
+
+@pytest.mark.parametrize("what", LEAVING)
+async def test_a_backup_that_leads_elsewhere_is_refused(tmp_path: Path, what: str) -> None:
+    folder = tmp_path / "deep" / "down"
+    folder.mkdir(parents=True)
+    with tarfile.open(folder / "x.tar", "w") as tar:
+        for _ in range(2):
+            tar.addfile(LEAVING[what])
+    code, said = await parley("restore", "x.tar", "--data-dir", "d", cwd=folder)
+    assert code == 2
+    assert "is no backup" in said
+    assert [os.listdir(place) for place in (tmp_path, folder.parent, folder)] == [["deep"], ["down"], ["x.tar"]]
