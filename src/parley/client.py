@@ -221,24 +221,28 @@ class Client:
     async def _resumed(
         self, method: str, params: Json, after: int | None, headers: dict[str, str]
     ) -> AsyncGenerator[tuple[int, Json], None]:
-        tries = 0
+        tries, ended = 0, False
         while True:
             cursor = {"Last-Event-ID": str(after)} if after is not None else {}
             with suppress(httpx2.TransportError, Unreachable):
+                came = False
                 async with aclosing(self.events(method, params, {**headers, **cursor})) as replies:
                     async for id_, reply in replies:
                         if "error" in reply:
                             raise RemoteError(reply["error"])
-                        tries = 0
+                        tries, came = 0, True
                         after = id_ if id_ is not None else after
                         yield after or 0, reply["result"]
                         if _is_last(reply["result"], waits=method == "SendStreamingMessage"):
                             return
+                # A terminal task closes at once. But one that ended after this stream was closed, by a server that
+                # stops, has more to tell: only what was asked for after the end was known leaves nothing out.
+                if ended and not came:
+                    return
                 if after is not None and method == "SubscribeToTask" and tries == 0:
-                    # A terminal task closes at once: nothing came after the cursor.
-                    tries += 1
-                    if _state(await self.get(params["id"])) in _ENDED:
-                        return
+                    ended = _state(await self.get(params["id"])) in _ENDED
+                    if ended:
+                        continue
             tries += 1
             if tries > _RETRIES:
                 raise Unreachable(f"{self._url} does not answer.")

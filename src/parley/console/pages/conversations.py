@@ -89,6 +89,8 @@ class ConversationPages:
     async def show(self, visit: Visit) -> Reply:
         id_, owner = visit.path["id"], owner_of(visit)
         pages = self._desk.beside.conversations
+        # First, so that what ends meanwhile is among the messages: what is under way is followed, the rest is not.
+        seen = await self._under_way(owner, id_)
         total = (await pages.page(owner, id_, 1)).total
         offset = _offset(visit.query.get("before", ""), total)
         page = await pages.page(owner, id_, min(MESSAGES, max(total - offset, 1)), offset)
@@ -98,7 +100,7 @@ class ConversationPages:
             "conversation.html", title=self._desk.name_of(begun.agent), crumbs=[("Conversations", "/conversations")],
             conversation=begun, messages=page.messages, total=total, offset=offset, sheets=sheets,
             mine=owner == visit.principal, owner=str(owner), formats=FORMATS, key=new_id(),
-            seen=await self._under_way(owner, id_), exported=visit.query.get("exported", ""),
+            seen=seen, exported=visit.query.get("exported", ""),
             exports=await self._exports(owner, id_), served=begun.agent in self._desk.exchange.agents,
         )  # fmt: skip
 
@@ -135,6 +137,8 @@ class ConversationPages:
         if not runs:
             return None
         timeline = await read_timeline(self._desk.exchange, runs[0].id)
+        if timeline.run is not None and timeline.run.ended:
+            return None
         entries = list(timeline.entries.values())[-ENTRIES:]
         return Seen(timeline.run or runs[0], entries, 0, await place_in_queue(self._desk.exchange, runs[0]))
 
