@@ -37,7 +37,7 @@ test-fast: $(STAMP) check ## checks, then the tests that take no more than two s
 check: $(STAMP)      ## format, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/basedpyright
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-logo
 
 format: $(STAMP)     ## put the code in shape

@@ -94,6 +94,7 @@ def _grpc_port(settings: Settings) -> int | None:
 
 def _announce(base_url: str, slugs: list[str]) -> None:
     console = Console(stderr=True, highlight=False)
+    console.print(f"Console: [bold]{base_url}/console[/bold]", soft_wrap=True)
     console.print(f"[bold]Parley[/bold] listens on {base_url}")
     for slug in slugs:
         console.print(f"  {slug:<12} {base_url}/agents/{slug}")
