@@ -18,6 +18,7 @@ from parley.assembly.modes import open_modes
 from parley.assembly.nodes import Neighbours, open_nodes
 from parley.assembly.packs import open_tools
 from parley.assembly.tools import open_toolcalls
+from parley.console.addresses import AddressPages
 from parley.definitions.watching import Problem
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
@@ -33,7 +34,7 @@ from parley.engine.push import Push
 from parley.errors import ConfigurationError, ParleyError, Stopping
 from parley.faces.a2a.address import Addresses
 from parley.faces.a2a.card import Access, Cards
-from parley.faces.a2a.discovery import Discovery
+from parley.faces.a2a.discovery import Discovery, Pages
 from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.rest import Rest
@@ -231,7 +232,8 @@ async def open_faces(
         entrance = gate(settings, records)
         cards = Cards(base_url, _access(settings), signing.sign_card)
         async with open_push(exchange, settings, records, signing, base_url) as push:
-            a2a = _A2A(exchange, settings, cards, push)
+            pages = AddressPages(base_url, settings.platform_name, authenticated=settings.auth == "required")
+            a2a = _A2A(exchange, settings, cards, push, pages)
             deliveries = Deliveries(records)
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
             signed = signatures(settings, exchange.store)
@@ -270,12 +272,14 @@ async def open_faces(
 class _A2A:
     """What serves A2A over HTTP, whatever is served beside it."""
 
-    def __init__(self, exchange: Exchange, settings: Settings, cards: Cards, push: Push) -> None:
+    def __init__(
+        self, exchange: Exchange, settings: Settings, cards: Cards, push: Push, pages: Pages | None = None
+    ) -> None:
         self._exchange = exchange
         self._settings = settings
         self.operations = Operations(exchange, push, cards, self.default, _witness(exchange, settings))
         modern = settings.cards == "1.0"
-        self.discovery = Discovery(exchange, cards, cards.base_url, self.default, modern=modern)
+        self.discovery = Discovery(exchange, cards, cards.base_url, self.default, modern=modern, pages=pages)
 
     def default(self) -> str | None:
         return self._settings.default_agent or next(iter(self._exchange.agents), None)

@@ -30,7 +30,7 @@ from parley.telemetry import tell
 
 RUNTIME = "/internal/v1"
 """Where every request is signed, and bound to more than its headers: that face checks for itself."""
-_OPEN = frozenset({"/healthz", "/readyz"})
+_OPEN = frozenset({"/", "/healthz", "/readyz"})
 _PUBLIC = ("/.well-known/", "/api/exports/")
 """Discovery; and files whose links are credentials themselves, which their face checks."""
 _PAIRED = ("/agent-runtimes/", "/agent-accounts/", "/task-runs/")
@@ -177,7 +177,7 @@ def _is_open(scope: Scope, seen: Seen) -> bool:
     if path in _OPEN or path.startswith(_PUBLIC):
         return True
     _, agents, slug, rest = (*path.split("/", 3), "", "", "")[:4]
-    return agents == "agents" and bool(slug) and rest.startswith(".well-known/")
+    return agents == "agents" and bool(slug) and (not rest or rest.startswith(".well-known/"))
 
 
 def _challenge(error: ParleyError, seen: Seen) -> Headers:
