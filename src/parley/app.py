@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -18,6 +18,7 @@ from parley.assembly.modes import open_modes
 from parley.assembly.nodes import Neighbours, open_nodes
 from parley.assembly.packs import open_tools
 from parley.assembly.tools import open_toolcalls
+from parley.definitions.watching import Problem
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.drivers.remote.nodes import absent_node
@@ -220,9 +221,11 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
 
 @asynccontextmanager
 async def open_faces(
-    exchange: Exchange, settings: Settings, base_url: str, grpc_port: int | None = None
-) -> AsyncGenerator[ASGIApp, None]:
-    """Every face on its path, and what they need beside the exchange; gRPC on a port of its own, if there is one."""
+    exchange: Exchange, settings: Settings, base_url: str, grpc_port: int | None = None,
+    problems: Callable[[], list[Problem]] = list,
+) -> AsyncGenerator[ASGIApp, None]:  # fmt: skip
+    """Every face on its path, and what they need beside the exchange; gRPC on a port of its own, if there is one.
+    `problems` are the definitions that cannot be used, for the console."""
     async with open_records(settings) as records:
         signing = signing_keys(settings, records, base_url)
         entrance = gate(settings, records)
@@ -243,7 +246,7 @@ async def open_faces(
                 open_console(
                     exchange, entrance, open_secrets(settings), edge, metrics,
                     newcomers(exchange, settings, records, edge, Guard(allowed(settings))), base_url, __version__,
-                    beside(talks, nodes, push, settings),
+                    beside(talks, nodes, push, settings, problems),
                 ) as console,
                 _grpc(settings, grpc_port, base_url, a2a.operations, entrance, cards),
             ):  # fmt: skip
