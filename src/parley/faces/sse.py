@@ -34,6 +34,9 @@ _GOODBYE = b": stopping\nretry: 500\n"
 """When to come back, in milliseconds; without an empty line, for the same reason."""
 
 
+_NOTHING = {"type": "http.response.body", "body": b"", "more_body": True}
+
+
 def frame(id_: int, data: bytes) -> bytes:
     """`data` is one line: JSON has no bare line breaks."""
     return b"id: %d\ndata: %b\n\n" % (id_, data)
@@ -59,6 +62,9 @@ async def write(
             data, last = written(step)
             body = data or (b"" if last else _COMMENT)
             await send({"type": "http.response.body", "body": body, "more_body": not last})
+            if not last:
+                # Servers wait for a slow client before they write, not after: nothing more is read until it has read.
+                await send(_NOTHING)
     except asyncio.CancelledError:
         if not watch.left:
             raise

@@ -2,12 +2,13 @@
 
 import asyncio
 from bisect import bisect_right
+from itertools import islice
 
 from msgspec.structs import replace
 
 from parley.core.events import Event
 from parley.core.runs import Run, State, erased
-from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
+from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.shelf import MemoryLibrary
@@ -55,7 +56,14 @@ class MemoryStore:
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
         events = self._events.get(run, [])
         start = bisect_right(events, after, key=lambda event: event.seq)
-        return events[start : start + limit]
+        page: list[Event] = []
+        size = 0
+        for event in islice(events, start, start + limit):
+            page.append(event)
+            size += len(event.body or b"")
+            if size >= READ_BYTES:
+                break
+        return page
 
     async def find_key(self, scope: str, name: str) -> StoredKey | None:
         return self._keys.get((scope, name))

@@ -19,7 +19,7 @@ import msgspec
 
 from parley.core.events import Event, restored
 from parley.core.runs import Run, State, erased
-from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
+from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey
 from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.library import NOTE, DatabaseLibrary, sqlite_text, statements
@@ -46,6 +46,9 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHIN
 _UPDATE_RUN = """
 UPDATE runs SET version = ?, hash = ?, state = ?, owner = ?, ended = ?, updated_at = ?, status_at = ?, body = ?
 WHERE run_id = ? AND version = ?"""
+_SELECT_EVENTS = (
+    "SELECT seq, at, type, payload, digest, hash FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+)
 _INSERT_EVENT = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES (?, ?, ?, ?, ?, ?)"
 _INSERT_KEY = f"""
 INSERT INTO keys (scope, name, run_id, version, digest, at) VALUES (?, ?, ?, ?, ?, ?)
@@ -91,11 +94,7 @@ class SqliteReader:
         return await refolded(Head(_decode_run(row[0]), *row[1:]), self.read) if row else None
 
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
-        rows = await self._all(
-            "SELECT seq, at, type, payload, digest, hash FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?",
-            run, after, limit,
-        )  # fmt: skip
-        return [restored(run, *row) for row in rows]
+        return await self._call(lambda connection: _page(connection, run, after, limit))
 
     async def find_key(self, scope: str, name: str) -> StoredKey | None:
         row = await self._one("SELECT run_id, version, digest, at FROM keys WHERE scope = ? AND name = ?", scope, name)
@@ -163,6 +162,18 @@ class SqliteReader:
             connection = self._local.connection = connect(self._path)
             self._connections.append(connection)
         return connection
+
+
+def _page(connection: sqlite3.Connection, run: RunId, after: int, limit: int) -> list[Event]:
+    """Read and decode some events. Runs in a reader's thread."""
+    events: list[Event] = []
+    size = 0
+    for row in connection.execute(_SELECT_EVENTS, (run, after, limit)):
+        events.append(restored(run, *row))
+        size += len(row[3] or b"")
+        if size >= READ_BYTES:
+            break
+    return events
 
 
 class SqliteStore(SqliteReader):

@@ -15,6 +15,9 @@ from parley.ids import RunId
 LASTING = "run:"
 """Keys of a scope that begins so, and goes on with a run's id, are kept as long as that run's log."""
 
+READ_BYTES = 1 << 20
+"""Size of the payloads at which a read of events stops, so that a page of large events takes no more memory."""
+
 
 class Key(Struct, frozen=True):
     """An idempotency key, in the scope in which it is unique, and the digest of what was asked with it."""
@@ -98,7 +101,8 @@ class Readable(Protocol):
     async def head(self, run: RunId) -> Head | None: ...
 
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
-        """The events with seq > after, in order."""
+        """The first events with seq > after, in order: at most `limit`, fewer where they are large (READ_BYTES), none
+        only where there are none."""
         ...
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:

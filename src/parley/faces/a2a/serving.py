@@ -116,10 +116,7 @@ def _written(dialect: Dialect, wrap: tuple[bytes, bytes], step: Step) -> sse.Chu
     if latest is None or latest[0] is not step:
         latest = _latest[dialect] = step, _encoded(dialect, step)
     before, behind = wrap
-    data = b""
-    for seq, content in latest[1]:
-        data += sse.frame(seq, before + content + behind)
-    return data, step.last
+    return b"".join(sse.frame(seq, before + content + behind) for seq, content in latest[1]), step.last
 
 
 def _encoded(dialect: Dialect, step: Step) -> list[tuple[int, bytes]]:
