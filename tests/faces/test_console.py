@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from parley.app import open_exchange, open_faces
+from parley.console.visits import MAX_COOKIE
 from parley.settings import Settings
 from parley.testing.servers import serving
 from tests.faces.conftest import AGENTS
@@ -49,6 +51,27 @@ async def test_over_https_cookies_are_secure(tmp_path: Path) -> None:
         assert "; Secure" in cookie
         assert "; HttpOnly" in cookie
         assert "; SameSite=Strict" in cookie
+
+
+async def test_a_cookie_header_over_the_limit_is_refused_and_keeps_the_session(tmp_path: Path) -> None:
+    async with serving(tmp_path, AGENTS, auth="required") as server, httpx2.AsyncClient(base_url=server.url) as http:
+        for path in ("/console/login", "/console/inbox", "/console/nowhere"):
+            refused = await http.get(path, headers={"Cookie": 'a="' + "\\" * MAX_COOKIE + '"'})
+            assert (refused.status_code, "cookie_too_large" in refused.text) == (431, True)
+            assert "set-cookie" not in refused.headers
+
+
+async def test_cookies_are_read_without_the_parser_that_is_slow_on_some_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(text: str) -> str:
+        raise AssertionError(text)
+
+    monkeypatch.setattr("http.cookies._unquote", slow)
+    long = 'other="' + "\\" * 4000 + '"'
+    async with serving(tmp_path, AGENTS) as server, httpx2.AsyncClient(base_url=server.url) as http:
+        dark = await http.get("/console/inbox", headers={"Cookie": f"{long}; parley_theme=dark ;parley_theme=light"})
+        assert (dark.status_code, 'data-theme="dark"' in dark.text) == (200, True)
 
 
 async def test_without_authentication_a_guest_sees_only_what_guests_asked(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """One request of a browser: who asks, what for, and how a page answers."""
 
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -11,7 +10,7 @@ from parley.console.desk import Desk
 from parley.console.rendering import render
 from parley.console.replies import HTML, Reply
 from parley.core.access import Principal
-from parley.errors import ForgedRequest, Invalid, Unauthenticated
+from parley.errors import CookieTooLarge, ForgedRequest, Invalid, Unauthenticated
 from parley.faces.http import header, read_body
 from parley.security.sessions import Session
 
@@ -19,6 +18,8 @@ COOKIE = "parley_console"
 THEME = "parley_theme"
 THEMES = ("light", "dark")
 MAX_FORM = 1024 * 1024
+MAX_COOKIE = 8 * 1024
+"""Bytes of a Cookie header: twice what a browser keeps in one cookie."""
 
 Crumbs = list[tuple[str, str]]
 Form = dict[str, str]
@@ -31,7 +32,9 @@ class Visit:
         self.receive = receive
         self.query = QueryParams(scope.get("query_string", b""))
         self.path: dict[str, str] = scope.get("path_params", {})
-        self.cookies = _cookies(header(scope, b"cookie") or "")
+        cookie = header(scope, b"cookie") or ""
+        self._cookie_size = len(cookie)
+        self.cookies = _cookies(cookie) if self._cookie_size <= MAX_COOKIE else {}
         self.section = ""
         """The entry of the navigation that this page belongs to."""
         self.nav: list[Any] = []
@@ -55,6 +58,15 @@ class Visit:
     def wants_fragment(self) -> bool:
         """Whether a script of ours asks, which puts the answer into its page."""
         return header(self.scope, b"x-requested-with") == "parley"
+
+    def check_cookie_size(self) -> None:
+        """Raise CookieTooLarge for a header over the limit, and keep the session that the browser has."""
+        if self._cookie_size > MAX_COOKIE:
+            self.given.clear()
+            raise CookieTooLarge(
+                f"The Cookie header is over the limit of {MAX_COOKIE} bytes. Delete the cookies of this site.",
+                limit=MAX_COOKIE,
+            )
 
     async def identify(self) -> None:
         """By what the browser showed at login, if the request itself showed nothing."""
@@ -128,7 +140,13 @@ class Visit:
 
 
 def _cookies(text: str) -> dict[str, str]:
-    try:
-        return {name: one.value for name, one in SimpleCookie(text).items()}
-    except CookieError:
-        return {}
+    """Return the console's own cookies; the first of a name wins, since browsers send the closest path first.
+
+    Not `http.cookies`: it takes quadratic time on backslashes before CPython 3.11.10 and 3.12.6 (CVE-2024-7592).
+    """
+    found: dict[str, str] = {}
+    for pair in text.split(";"):
+        name, _, value = pair.partition("=")
+        if (name := name.strip()) in (COOKIE, THEME):
+            found.setdefault(name, value.strip())
+    return found

@@ -118,6 +118,12 @@ class CredentialTooLong(Invalid):
     code = "credential_too_long"
 
 
+class CookieTooLarge(Invalid):
+    """The Cookie header of a request to the console is over its limit."""
+
+    code = "cookie_too_large"
+
+
 class Forbidden(ParleyError):
     """Who asks is known, and may not do this."""
 
