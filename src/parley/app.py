@@ -208,7 +208,7 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
     origins = frozenset(settings.cors_origins)
     if settings.auth == "local" and "*" in origins:
         raise ConfigurationError("With auth = local any page could ask: name the cors_origins.", field="cors_origins")
-    app = Identified(app, gate, origins, signed, settings.max_body_bytes, {MODES: refuse_task})
+    app = Identified(app, gate, origins, signed, settings.max_body_bytes, {MODES: refuse_task}, gate.owner)
     if not origins:
         return app
     return CORSMiddleware(
@@ -354,7 +354,8 @@ async def _grpc(
         return
     from parley.faces.a2a.grpc import Grpc
 
-    server = Grpc(operations, entrance.principal, settings.max_body_bytes)
+    owner = entrance.owner if entrance.auth == "none" else None
+    server = Grpc(operations, entrance.principal, settings.max_body_bytes, owner)
     await server.start(settings.host, port)
     cards.show_grpc(settings.public_grpc or f"{urlsplit(base_url).hostname}:{server.port}")
     try:

@@ -133,9 +133,13 @@ async def test_the_older_service_speaks_its_own_names(stubs: Stubs) -> None:
 
 
 async def test_cards_are_given_in_both_services(stubs: Stubs) -> None:
-    card = await stubs.new.GetExtendedAgentCard(new.GetExtendedAgentCardRequest(tenant="conformance"))
+    async with httpx2.AsyncClient(base_url=stubs.server.url) as http:
+        made = await http.post("/admin/keys", json={"name": "ann"})
+    key = ("x-api-key", made.json()["token"])
+    request = new.GetExtendedAgentCardRequest(tenant="conformance")
+    card = await stubs.new.GetExtendedAgentCard(request, metadata=(key,))
     assert [skill.id for skill in card.skills] == ["tck", "more"]
-    older = await stubs.old.GetAgentCard(old.GetAgentCardRequest(), metadata=(("tenant", "conformance"),))
+    older = await stubs.old.GetAgentCard(old.GetAgentCardRequest(), metadata=(("tenant", "conformance"), key))
     assert older.protocol_version == "0.3.0"
     assert {one.transport for one in older.additional_interfaces} == {"JSONRPC", "HTTP+JSON"}
 

@@ -6,6 +6,7 @@ The agent is the request's `tenant`; 0.3 has none, there it is the metadata `ten
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, nullcontext
+from functools import partial
 from typing import Any
 
 import grpc
@@ -41,10 +42,13 @@ Context = Any
 class Grpc:
     """A server for both services. `port` is where it listens, once it has started."""
 
-    def __init__(self, operations: Operations, identify: Identify, max_bytes: int) -> None:
+    def __init__(
+        self, operations: Operations, identify: Identify, max_bytes: int, owner: Identify | None = None
+    ) -> None:
+        """`owner` looks up whose credential a call has where `identify` does not look (`auth = "none"`)."""
         options = [("grpc.max_receive_message_length", max_bytes), ("grpc.so_reuseport", 0)]
         self._server: Any = grpc.aio.server(options=options)
-        caller = _Caller(operations, identify)
+        caller = _Caller(operations, identify, owner)
         self._server.add_generic_rpc_handlers([_handler(service, caller) for service in SERVICES])
         self.port = 0
 
@@ -76,9 +80,10 @@ class Rpc(Struct, frozen=True):
 class _Caller:
     """One call: who asks, what for, and the answer or its refusal in gRPC's words."""
 
-    def __init__(self, operations: Operations, identify: Identify) -> None:
+    def __init__(self, operations: Operations, identify: Identify, owner: Identify | None) -> None:
         self._operations = operations
         self._identify = identify
+        self._owner = owner
 
     async def answer(self, context: Context, dialect: Dialect, rpc: Rpc, request: bytes) -> Message:
         said = _metadata(context)
@@ -139,13 +144,15 @@ class _Caller:
     ) -> tuple[Call, Any]:
         _check_version(said.get("a2a-version", ""), dialect)
         _check_once(context)
-        principal = await self._identify(said.get("authorization"), said.get("x-api-key"))
+        shown = said.get("authorization"), said.get("x-api-key")
+        principal = await self._identify(*shown)
         if principal is None:
             raise Unauthenticated("This server needs credentials: authorization: Bearer, or x-api-key.")
         spoken = said.get("a2a-extensions") or said.get("x-a2a-extensions") or ""
         call = Call(
             said.get("tenant") or None, principal, said.get("idempotency-key"), said.get("last-event-id"),
             frozenset(uri.strip() for uri in spoken.split(",") if uri.strip()),
+            partial(self._owner, *shown) if self._owner is not None else None,
         )  # fmt: skip
         given = _message(rpc.request, request)
         if rpc.named:
