@@ -140,11 +140,12 @@ class Operations:
         outcome = await self._accepted(send, ask)
         attaching = self._attach(outcome, ask)
         if agent.replies == "message":
-            stream = self._streaming.reply(outcome)
+            stream = self._streaming.reply(outcome, ask.history_length)
         elif outcome.replayed:
-            stream = await self._streaming.from_now(outcome.run.id, until_settled=True)
+            stream = await self._streaming.from_now(outcome.run.id, ask.history_length, until_settled=True)
         else:
-            stream = await self._streaming.from_accepted(outcome, open_ended=agent.replies == "either")
+            open_ended = agent.replies == "either"
+            stream = await self._streaming.from_accepted(outcome, ask.history_length, open_ended=open_ended)
         if attaching is not None:
             await attaching
         return await self._opened(stream, outcome)
