@@ -31,7 +31,8 @@ from parley.engine.frames import Frames
 from parley.engine.hooks import Hooks
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
-from parley.errors import ConfigurationError, ParleyError, Stopping
+from parley.engine.readiness import Readiness
+from parley.errors import ConfigurationError, Stopping
 from parley.faces.a2a.address import Addresses
 from parley.faces.a2a.card import Access, Cards
 from parley.faces.a2a.discovery import Discovery, Pages
@@ -385,18 +386,17 @@ async def _health(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class _Ready:
-    """The store answers, so work can be accepted."""
+    """The store reads and writes, so work can be accepted."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
+        self._readiness = Readiness(exchange.store)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._exchange.admission.stopping:
             wait = [(b"retry-after", b"%d" % STOPPING_WAIT_S)]
             return await answer(send, 503, {"status": "stopping", "code": Stopping.code}, wait)
-        try:
-            await self._exchange.store.run_ids("", 1)
-        except ParleyError as error:
+        if (error := await self._readiness.error()) is not None:
             return await answer(send, 503, {"status": "unavailable", "code": error.code})
         return await answer(send, 200, {"status": "ok"})
 

@@ -118,6 +118,10 @@ class MemoryStore:
         self._nonces[nonce] = until
         return True
 
+    async def check_writing(self, patience_s: float) -> None:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+
     async def forget_nonces(self, before: int) -> int:
         gone = [nonce for nonce, until in self._nonces.items() if until < before]
         for nonce in gone:

@@ -17,7 +17,7 @@ from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, Ver
 from parley.ids import RunId
 from parley.stores.library import NOTE, DatabaseLibrary, statements
 from parley.stores.listings import filters, numbered, paged
-from parley.stores.nonces import PostgresNonces
+from parley.stores.nonces import PostgresNonces, check_committing
 from parley.stores.pool import MAX_CONNECTIONS, RIVALRY, TROUBLE, Connection, Pool, Row
 from parley.stores.refolding import refolded
 from parley.stores.schema import Phase, migrate_postgres
@@ -190,6 +190,11 @@ class PostgresStore:
 
     async def claim(self, nonce: str, until: int) -> bool:
         return await self._nonces.claim(nonce, until)
+
+    async def check_writing(self, patience_s: float) -> None:
+        if any(writer.stuck(patience_s) for writer in self._writers):
+            raise StoreUnavailable("The store does not write.")
+        await check_committing(self.claim, patience_s)
 
     async def forget_nonces(self, before: int) -> int:
         return await self._nonces.forget_nonces(before)

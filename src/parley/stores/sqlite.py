@@ -25,17 +25,19 @@ from parley.ids import RunId
 from parley.stores.library import NOTE, DatabaseLibrary, sqlite_text, statements
 from parley.stores.listings import filters, paged
 from parley.stores.locking import LOCK, lock
-from parley.stores.nonces import FORGET_BATCH, Claim, claiming, forget_some, write_claims
+from parley.stores.nonces import FORGET_BATCH, Claim, check_committing, claiming, forget_some, write_claims
 from parley.stores.refolding import refolded
 from parley.stores.schema import migrate_sqlite
+from parley.stores.writers import Settled, answer
 from parley.telemetry import tell
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 Waiting = tuple[Append | Claim, Done]
-Settled = tuple[Done, ParleyError | None]
 
 MAX_BATCH = 512
+PROBE_BYTES = 4096
+"""More than fits into a page beside others, so that a database which may not grow refuses it."""
 FILE = "parley.db"
 
 _INSERT_RUN = """
@@ -186,6 +188,8 @@ class SqliteStore(SqliteReader):
         self._waiting: list[Waiting] = []
         self._backlog: list[Waiting] = []
         self._closing = False
+        self._committed = 0
+        """How many batches the writer has committed."""
         self._queue: queue.SimpleQueue[list[Waiting] | None] = queue.SimpleQueue()
         self._writing = connect(self._path)
         migrate_sqlite(self._writing)
@@ -198,6 +202,9 @@ class SqliteStore(SqliteReader):
 
     async def claim(self, nonce: str, until: int) -> bool:
         return await claiming(self._hand_in, nonce, until)
+
+    async def check_writing(self, patience_s: float) -> None:
+        await check_committing(self.claim, patience_s, lambda: self._committed, PROBE_BYTES)
 
     def _hand_in(self, work: Append | Claim, done: Done) -> None:
         if self._closed:
@@ -249,11 +256,12 @@ class SqliteStore(SqliteReader):
         while batch := self._take():
             try:
                 settled: list[Settled] = self._commit(batch)
+                self._committed += 1
             except Exception as error:  # noqa: BLE001 - a writer that dies silently would hang everyone
                 tell("append.failed", error=error)
                 reason = StoreUnavailable("The store refused the write; nothing of it was kept.")
                 settled = [(done, reason) for _, done in batch]
-            self._loop.call_soon_threadsafe(_answer, settled)
+            self._loop.call_soon_threadsafe(answer, settled)
 
     def _take(self) -> list[Waiting]:
         """What waits, up to a batch, at least one; empty when the store is closing."""
@@ -286,6 +294,9 @@ class _transaction:  # noqa: N801 - reads as a statement
         self._connection = connection
 
     def __enter__(self) -> None:
+        if self._connection.in_transaction:
+            # An earlier ROLLBACK failed, as the disk did.
+            self._connection.execute("ROLLBACK")
         self._connection.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -399,8 +410,3 @@ def _erase(connection: sqlite3.Connection, run: RunId) -> None:
         )
         connection.execute("DELETE FROM events WHERE run_id = ?", (run,))
         connection.execute("DELETE FROM keys WHERE scope = ?", (LASTING + run,))
-
-
-def _answer(settled: list[Settled]) -> None:
-    for done, error in settled:
-        done(error)

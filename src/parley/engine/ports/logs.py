@@ -174,6 +174,14 @@ class Nonces(Protocol):
         ...
 
 
+class Checked(Protocol):
+    """The part of a store that says whether its writer works."""
+
+    async def check_writing(self, patience_s: float) -> None:
+        """Commit something small. StoreUnavailable when that fails, or nothing at all is committed for this long."""
+        ...
+
+
 class Tally(Protocol):
     """Counts what is under way."""
 
@@ -182,7 +190,7 @@ class Tally(Protocol):
         ...
 
 
-class LogStore(Store, Archive, Nonces, Tally, Protocol):
+class LogStore(Store, Archive, Nonces, Tally, Checked, Protocol):
     """What an adapter for logs implements: all of it."""
 
     @property
