@@ -98,6 +98,11 @@ class View:
     def artifacts(self) -> list[Artifact]:
         return [_finished(building) for building in self._artifacts.values()]
 
+    @property
+    def size(self) -> int:
+        """Messages and chunks of artifacts: rendering takes time in proportion to it."""
+        return len(self._history) + sum(len(building.chunks) for building in self._artifacts.values())
+
     def snapshot(self, talk: Sequence[transcripts.Said] = ()) -> bytes:
         """All that can be seen now, to be kept when the events are forgotten; and what was said, message by message:
         a history does not tell an answer from a sign of life."""
@@ -109,8 +114,9 @@ class View:
 
     @staticmethod
     def restored(snapshot: bytes) -> "View":
-        kept, view = _decode_snapshot(snapshot), View()
-        view._run, view._status, view._history, view.reply = kept.run, kept.status, kept.history, kept.reply
+        kept, view = _decode_kept(snapshot), View()
+        view._run, view._status, view.reply = kept.run, kept.status, kept.reply
+        view._history = [_decode_said(said) for said in kept.history]
         view.orchestration = kept.orchestration
         for artifact in kept.artifacts:
             first = ArtifactAdded(
@@ -118,7 +124,7 @@ class View:
                 metadata=artifact.metadata,
             )  # fmt: skip
             view._add(first)
-        for said in (*kept.history, kept.status.said):
+        for said in (*view._history, kept.status.said):
             view._note_blobs(said.parts if said else ())
         return view
 
@@ -187,13 +193,32 @@ class _Snapshot(Struct, frozen=True, omit_defaults=True):
     orchestration: Orchestration | None = None
 
 
+class _Kept(Struct, frozen=True):
+    """A snapshot, of which messages are read one at a time: they may be many, and a thread that decodes them in one
+    call would hold up all others."""
+
+    run: Run
+    status: Status
+    history: list[Raw]
+    artifacts: list[Artifact]
+    reply: Said | None
+    orchestration: Orchestration | None = None
+
+
+class _Talk(Struct, frozen=True):
+    talk: list[Raw] = []
+
+
 def talk_in(snapshot: bytes) -> tuple[transcripts.Said, ...]:
     """The messages that were kept when the events were forgotten."""
-    return _decode_snapshot(snapshot).talk
+    return tuple([_decode_talk(said) for said in _decode_talks(snapshot).talk])
 
 
 _encode_snapshot = msgspec.json.Encoder().encode
-_decode_snapshot = msgspec.json.Decoder(_Snapshot).decode
+_decode_kept = msgspec.json.Decoder(_Kept).decode
+_decode_said = msgspec.json.Decoder(Said).decode
+_decode_talks = msgspec.json.Decoder(_Talk).decode
+_decode_talk = msgspec.json.Decoder(transcripts.Said).decode
 
 
 def view_of(events: Iterable[Event]) -> View:

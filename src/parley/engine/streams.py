@@ -321,6 +321,8 @@ async def pages(store: Readable, run_id: RunId, after: int = 0) -> AsyncGenerato
         if len(page) < PAGE and sum(len(event.body or b"") for event in page) < READ_BYTES:
             break
         after = page[-1].seq
+        # A store in memory answers at once.
+        await asyncio.sleep(0)
 
 
 async def read_all(store: Readable, run_id: RunId, after: int = 0) -> list[Event]:
@@ -338,7 +340,11 @@ async def entries_upto(store: Readable, run_id: RunId, at: int | None) -> list[E
         raise Invalid("A fork is made at an event: 1 or more.", field="at")
     if upto > head.run.version:
         raise CursorBeyondEnd(f"The task has {head.run.version} events; there is no event {upto}.", field="at")
-    entries = [entry for entry in await read_all(store, run_id) if entry.seq <= upto]
+    entries: list[Event] = []
+    async for page in pages(store, run_id):
+        entries += [entry for entry in page if entry.seq <= upto]
+        if page[-1].seq >= upto:
+            break
     if len(entries) < upto or any(entry.payload is None for entry in entries):
         raise StaleCursor(
             "The log of this task is no longer kept from its beginning, so it cannot be forked.", floor=head.floor

@@ -18,17 +18,18 @@ from google.protobuf import json_format
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
 from google.rpc import status_pb2
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from parley.core.access import Principal
+from parley.engine.offload import LARGE, off_loop
 from parley.errors import Invalid, ParleyError, Unauthenticated, VersionNotSupported
 from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, encode, read
 from parley.faces.a2a.faults import details_of, fault_of
 from parley.faces.a2a.operations import Operations
-from parley.faces.a2a.serving import open_stream, perform
+from parley.faces.a2a.serving import open_stream, perform, size_of
 from parley.faces.a2a.v03rest import V03Rest
 from parley.faces.a2a.v1 import V1
-from parley.faces.a2a.words import Call
+from parley.faces.a2a.words import Call, Shown
 from parley.faces.http import retry_headers
 from parley.telemetry import exporting, span, tell
 from parley.telemetry.trace import NONE, enter, headers_for, trace_of
@@ -97,7 +98,9 @@ class _Caller:
         try:
             call, params = await self._asked(context, dialect, rpc, request, said)
             result = await perform(self._operations, dialect, rpc.operation, call, params)
-            return rpc.reply() if result is None else _proto(result, rpc.reply)
+            # A result that is encoded already is a large one.
+            size = LARGE + 1 if isinstance(result, Raw) else 0
+            return rpc.reply() if result is None else await off_loop(size, partial(_proto, result, rpc.reply))
         except ParleyError as error:
             return await _abort(context, error)
         except Exception as error:  # noqa: BLE001 - the last line of defence
@@ -127,9 +130,11 @@ class _Caller:
             try:
                 async for step in opened.steps:
                     for index, frame in enumerate(step.frames, 1):
-                        shown = dialect.frame(frame.shown, step.last and index == len(step.frames))
+                        last = step.last and index == len(step.frames)
+                        work = partial(_framed, dialect, frame.shown, last, rpc.reply)
+                        shown = await off_loop(size_of(frame.shown), work)
                         if shown is not None:
-                            yield _proto(shown, rpc.reply)
+                            yield shown
                     if step.last:
                         return
             except ParleyError as error:
@@ -247,6 +252,11 @@ def _message(kind: type[Message], request: bytes) -> Json:
         return json_format.MessageToDict(kind.FromString(request))
     except (DecodeError, RecursionError, json_format.Error):
         raise Invalid(f"This is no {kind.DESCRIPTOR.name}.", field="params") from None
+
+
+def _framed(dialect: Dialect, shown: Shown, last: bool, kind: type[Message]) -> Message | None:
+    written = dialect.frame(shown, last)
+    return None if written is None else _proto(written, kind)
 
 
 def _proto(result: object, kind: type[Message]) -> Message:

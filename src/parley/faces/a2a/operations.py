@@ -9,13 +9,14 @@ from parley.core.access import demand, may_use
 from parley.core.agents import Agent
 from parley.core.conversations import Message
 from parley.core.runs import Run, evolve
-from parley.core.views import View, view_of
+from parley.core.views import View
 from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange
 from parley.engine.hooks import Hook
 from parley.engine.ports import Listing
 from parley.engine.push import Push
 from parley.engine.requests import Branch, Send
+from parley.engine.views import folded
 from parley.errors import (
     AgentNotFound,
     ExtensionRequired,
@@ -274,7 +275,7 @@ class Operations:
 
     async def _current(self, outcome: Outcome) -> View:
         if outcome.events and outcome.events[0].seq == 1:
-            return view_of(outcome.events)
+            return await folded(outcome.events)
         return await self._exchange.view(outcome.run.id)
 
     async def _listed(self, run: Run, query: Query) -> TaskShown:

@@ -75,6 +75,11 @@ class TaskShown(Struct, frozen=True):
     history: Sequence[Said]
     artifacts: Sequence[Artifact]
 
+    @property
+    def size(self) -> int:
+        """Messages and parts: rendering takes time in proportion to it."""
+        return len(self.history) + sum(len(artifact.parts) for artifact in self.artifacts)
+
 
 class ReplyShown(Struct, frozen=True):
     """A direct answer: it belongs to a context, and to no task."""
