@@ -27,6 +27,7 @@ from parley.core.events import (
     Stepped,
     TurnEnded,
 )
+from parley.core.nesting import readable
 from parley.core.orchestrations import Orchestration
 from parley.core.orchestrations import evolve as evolve_steps
 from parley.core.runs import Run, State, evolve
@@ -109,7 +110,7 @@ class View:
 
     @staticmethod
     def restored(snapshot: bytes) -> "View":
-        kept, view = _decode_snapshot(snapshot), View()
+        kept, view = _decode_snapshot(readable(snapshot)), View()
         view._run, view._status, view._history, view.reply = kept.run, kept.status, kept.history, kept.reply
         view.orchestration = kept.orchestration
         for artifact in kept.artifacts:
@@ -189,7 +190,7 @@ class _Snapshot(Struct, frozen=True, omit_defaults=True):
 
 def talk_in(snapshot: bytes) -> tuple[transcripts.Said, ...]:
     """The messages that were kept when the events were forgotten."""
-    return _decode_snapshot(snapshot).talk
+    return _decode_snapshot(readable(snapshot)).talk
 
 
 _encode_snapshot = msgspec.json.Encoder().encode

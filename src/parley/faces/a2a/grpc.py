@@ -20,6 +20,7 @@ from google.rpc import status_pb2
 from msgspec import Struct
 
 from parley.core.access import Principal
+from parley.core.nesting import readable, too_deep
 from parley.errors import Invalid, ParleyError, Unauthenticated, VersionNotSupported
 from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, encode, read
 from parley.faces.a2a.faults import details_of, fault_of
@@ -35,6 +36,8 @@ from parley.telemetry.trace import NONE, enter, headers_for, trace_of
 Identify = Callable[[str | None, str | None], Awaitable[Principal | None]]
 """Who asks, by `authorization` and `x-api-key`."""
 Json = dict[str, Any]
+MAX_JSON_DEPTH = 36
+"""Levels of a result. Protobuf's readers take 100 nested messages, and a level of JSON in a Struct is three of them."""
 Context = Any
 
 
@@ -238,12 +241,14 @@ def _method(caller: _Caller, dialect: Dialect, rpc: Rpc) -> Any:
 def _message(kind: type[Message], request: bytes) -> Json:
     try:
         return json_format.MessageToDict(kind.FromString(request))
-    except (DecodeError, RecursionError, json_format.Error):
+    except (DecodeError, RecursionError, json_format.Error) as error:
+        if "MaxDepth" in str(error):
+            raise too_deep() from None
         raise Invalid(f"This is no {kind.DESCRIPTOR.name}.", field="params") from None
 
 
 def _proto(result: object, kind: type[Message]) -> Message:
-    given = msgspec.json.decode(encode(result))
+    given = msgspec.json.decode(readable(encode(result), MAX_JSON_DEPTH))
     if kind is old_pb2.AgentCard:
         # The older schema says the same of security in other words than the older JSON.
         given["security"] = given.pop("securityRequirements", [])
