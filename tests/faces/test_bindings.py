@@ -337,7 +337,7 @@ REFUSED: dict[str, tuple[str, str, bytes | None, str | None, int, str]] = {
     "not UTF-8": ("POST", "message:send", b'{"message": "\xff"}', None, 400, "INVALID_JSON"),
     "no body": ("POST", "message:send", b"", None, 400, "INVALID_INPUT"),
     "a list": ("POST", "message:send", b"[]", None, 400, "INVALID_INPUT"),
-    "nested too deep": ("POST", "message:send", b"[" * 5000 + b"]" * 5000, None, 400, "INVALID_INPUT"),
+    "nested too deep": ("POST", "message:send", b"[" * 5000 + b"]" * 5000, None, 400, "NESTED_TOO_DEEP"),
     "a wrong media type": ("POST", "message:send", b"{}", "text/plain", 415, "CONTENT_TYPE_NOT_SUPPORTED"),
     "too large": ("POST", "message:send", b" " * 300_000, None, 413, "PAYLOAD_TOO_LARGE"),
     "a wrong method": ("GET", "message:send", None, None, 405, "METHOD_NOT_ALLOWED"),

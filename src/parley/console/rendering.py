@@ -13,10 +13,16 @@ from markupsafe import Markup
 
 from parley.clock import iso
 from parley.console.replies import PREFIX, path_of
+from parley.core.nesting import is_deeper
 from parley.exports.html import rendered
 
 MAX_MARKDOWN = 100_000
 """Longer texts are shown as they are: nobody reads them for their headings."""
+
+MAX_PRETTY = 64 * 1024
+"""Bytes of JSON that are shown."""
+MAX_INDENTED = 20
+"""Levels of JSON that are indented."""
 
 _CONTROLS = {
     **{code: 0x2400 + code for code in range(0x20) if code not in (0x09, 0x0A)},
@@ -44,8 +50,12 @@ def markdown(text: str) -> Markup:
 
 
 def pretty(raw: msgspec.Raw | bytes | str) -> str:
-    """JSON as people read it."""
+    """JSON as people read it; on one line where indentation would be most of it, and cut where it is long."""
     body = raw.encode() if isinstance(raw, str) else bytes(raw)
+    if len(body) > MAX_PRETTY:
+        return plain(f"{body[:MAX_PRETTY].decode(errors='replace')}…")
+    if is_deeper(body, MAX_INDENTED):
+        return plain(body.decode(errors="replace"))
     try:
         return plain(msgspec.json.format(body, indent=2).decode())
     except msgspec.MsgspecError:

@@ -25,7 +25,16 @@ from parley.engine.recent import RecentLogs
 from parley.engine.slots import Slots
 from parley.engine.toolwords import Tooling
 from parley.engine.turns import CURRENT, Turn
-from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge, StoreUnavailable
+from parley.errors import (
+    AgentError,
+    LateResult,
+    LeaseLost,
+    NestedTooDeep,
+    NotReady,
+    ParleyError,
+    PayloadTooLarge,
+    StoreUnavailable,
+)
 from parley.ids import RunId
 from parley.telemetry import span, tell
 from parley.telemetry.trace import NONE, current, enter
@@ -280,7 +289,7 @@ class Execution:
             return (await self._commands.execute(run.id, Recover(run.epoch, how, orderly=True))).run
         try:
             return await outbox.finish(ending)
-        except PayloadTooLarge as error:
+        except (PayloadTooLarge, NestedTooDeep) as error:
             return await outbox.abort(Failed(error.code, error.message))
 
     async def _ending(self, job: Job, outbox: Outbox, events: list[Event] | None) -> Report | None:
@@ -300,7 +309,7 @@ class Execution:
         except (LateResult, LeaseLost, StoreUnavailable):
             # The last is no fault of the agent's: the turn is taken up again when the store is back.
             raise
-        except (AgentError, PayloadTooLarge) as error:
+        except (AgentError, PayloadTooLarge, NestedTooDeep) as error:
             return Failed(error.code, error.message)
         except Exception as error:  # noqa: BLE001 - an agent may raise anything
             return self._raised(job, error)

@@ -44,6 +44,12 @@ class PayloadTooLarge(Invalid):
     code = "payload_too_large"
 
 
+class NestedTooDeep(Invalid):
+    """JSON is nested deeper than any place that reads it again could follow."""
+
+    code = "nested_too_deep"
+
+
 class InvalidArtifact(Invalid):
     """An artifact that a runtime wants to write has a name that is none, or lacks something."""
 

@@ -21,6 +21,7 @@ from google.rpc import status_pb2
 from msgspec import Raw, Struct
 
 from parley.core.access import Principal
+from parley.core.nesting import readable, too_deep
 from parley.engine.offload import LARGE, off_loop
 from parley.errors import Invalid, ParleyError, Unauthenticated, VersionNotSupported
 from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, encode, read
@@ -37,6 +38,8 @@ from parley.telemetry.trace import NONE, enter, headers_for, trace_of
 Identify = Callable[[str | None, str | None], Awaitable[Principal | None]]
 """Who asks, by `authorization` and `x-api-key`."""
 Json = dict[str, Any]
+MAX_JSON_DEPTH = 36
+"""Levels of a result. Protobuf's readers take 100 nested messages, and a level of JSON in a Struct is three of them."""
 Context = Any
 
 
@@ -250,7 +253,9 @@ def _method(caller: _Caller, dialect: Dialect, rpc: Rpc) -> Any:
 def _message(kind: type[Message], request: bytes) -> Json:
     try:
         return json_format.MessageToDict(kind.FromString(request))
-    except (DecodeError, RecursionError, json_format.Error):
+    except (DecodeError, RecursionError, json_format.Error) as error:
+        if "MaxDepth" in str(error):
+            raise too_deep() from None
         raise Invalid(f"This is no {kind.DESCRIPTOR.name}.", field="params") from None
 
 
@@ -260,7 +265,7 @@ def _framed(dialect: Dialect, shown: Shown, last: bool, kind: type[Message]) -> 
 
 
 def _proto(result: object, kind: type[Message]) -> Message:
-    given = msgspec.json.decode(encode(result))
+    given = msgspec.json.decode(readable(encode(result), MAX_JSON_DEPTH))
     if kind is old_pb2.AgentCard:
         # The older schema says the same of security in other words than the older JSON.
         given["security"] = given.pop("securityRequirements", [])

@@ -21,7 +21,7 @@ from parley.faces.a2a.serving import call_of, open_stream, perform, refusal_head
 from parley.faces.a2a.streaming import Stream
 from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v1 import V1
-from parley.faces.http import MAX_BODY, Headers, answer, check_text, is_json, read_body
+from parley.faces.http import MAX_BODY, Headers, answer, check_text, is_json, read_json
 from parley.faces.patience import Patience
 from parley.faces.rpc import Id, InvalidRequest, Request, id_of, parse
 from parley.faces.sse import EVENTS
@@ -115,7 +115,7 @@ class JsonRpc:
         return None
 
     async def _perform(self, asked: _Asked, scope: Scope, receive: Receive, send: Send) -> object:
-        body = await read_body(receive, self._max_body)
+        body = await read_json(receive, self._max_body)
         if not is_json(scope):
             raise ContentNotSupported("A JSON-RPC request is application/json.")
         check_text(body)

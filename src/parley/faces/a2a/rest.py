@@ -25,7 +25,7 @@ from parley.faces.a2a.serving import call_of, open_stream, perform, refusal_head
 from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v03rest import V03Rest
 from parley.faces.a2a.v1 import V1
-from parley.faces.http import MAX_BODY, answer, check_text, header, is_json, read_body
+from parley.faces.http import MAX_BODY, answer, check_text, header, is_json, read_json
 
 _NEW, _OLD, _OLD_PYTHON, _FLAT = V1(), V03Rest(), V03Rest(twice=True), V03()
 A2A_JSON = b"application/a2a+json"
@@ -72,7 +72,7 @@ class Rest:
 
     async def _params(self, scope: Scope, receive: Receive, dialect: Dialect, route: Route) -> Any:
         kind = dialect.params[route.operation]
-        body = await read_body(receive, self._max_body)
+        body = await read_json(receive, self._max_body)
         if scope["method"] == "POST" and body:
             if not is_json(scope):
                 raise MediaTypeNotSupported("A request is application/a2a+json or application/json.")

@@ -19,7 +19,7 @@ from parley.faces.edge.claims import Platform, held_lease, lease_id, snapshot, t
 from parley.faces.edge.runtimes import edge_agent
 from parley.faces.edge.serving import Reply, body_of, decoded, route, rung, token_of, watching
 from parley.faces.edge.words import ArtifactIn, EndIn, ProgressIn, PullIn, ReleaseIn
-from parley.faces.http import MAX_BODY, ClientGone, read_body
+from parley.faces.http import MAX_BODY, ClientGone, read_json
 from parley.security.runtimes import Runtime, Runtimes
 
 SMALL = 64 * 1024
@@ -125,7 +125,7 @@ class TaskRunCalls:
 
     async def _addressed(self, scope: Scope, receive: Receive) -> tuple[Runtime, Run, bytes]:
         runtime = await self._runtimes.runtime_for(token_of(scope))
-        body = await read_body(receive, self._max_body)
+        body = await read_json(receive, self._max_body)
         run_id: str = scope["path_params"]["id"]
         run = await self._exchange.commands.stored(run_id)
         if run is None or run.agent != runtime.agent:
