@@ -81,3 +81,5 @@ Happening = Step | Asked | Finished | Ended
 Do = Callable[[Work], Awaitable[Result]]
 Exists = Callable[[str], bool]
 """Whether a file is there, named from the folder of the task."""
+Shown = Callable[[str], str]
+"""A path as the client sees it."""

@@ -11,7 +11,7 @@ from parley.clock import Clock, now_ms
 from parley.orgkernel.classifier import Assignment, assign
 from parley.orgkernel.definitions import Level, Node, Organisation, Role, Workflow
 from parley.orgkernel.graph import Outcome, next_node, step_number, steps
-from parley.orgkernel.happenings import Asked, Do, Ended, Exists, Finished, Happening, Result, Step, Task, Work
+from parley.orgkernel.happenings import Asked, Do, Ended, Exists, Finished, Happening, Result, Shown, Step, Task, Work
 from parley.orgkernel.pace import Evidence, given_up, guidance, level_of, raised, shown
 from parley.orgkernel.salute import Activity, Environment, Location, Report, Status, Time, Unit, health
 from parley.orgkernel.salute import State as Condition
@@ -26,13 +26,15 @@ MAX_TURNS = 200
 
 class Kernel:
     def __init__(
-        self, organisation: Organisation | None, do: Do, exists: Exists, model: str = "", clock: Clock = now_ms
+        self, organisation: Organisation | None, do: Do, exists: Exists, model: str = "", clock: Clock = now_ms,
+        shown: Shown = str,
     ) -> None:  # fmt: skip
         self._organisation = organisation
         self._do = do
         self._exists = exists
         self._model = model
         self._clock = clock
+        self._shown = shown
 
     def begin(self, task: Task) -> State:
         found = assign(self._organisation, task.text) if self._organisation else Assignment("conversational")
@@ -82,6 +84,11 @@ class Kernel:
 
     def refuted(self, node: Node, result: Result) -> str:
         return refuted(node, result.text, result.exit_code, result.reason, self._exists)
+
+    def for_client(self, report: Report) -> Report:
+        """A report with paths as clients see them: where they lie on this machine is for operators."""
+        files = tuple(self._shown(path) for path in report.location.files_modified)
+        return replace(report, location=Location(files_modified=files))
 
     def reported(self, walk: "_Walk", condition: Condition | None = None, tool: str = "") -> Report:
         state, role, now = walk.state, walk.role, self._clock()
@@ -292,12 +299,14 @@ class _Walk:
         back = self.state.back or self.workflow.graph.start
         self.state = replace(self.state, level=raised(self.state.level, "contingent"), back=back, salute="")
         report = self._kernel.reported(self, "waiting" if self.state.confirming else None)
-        return Asked(guidance(report, self.workflow, self.role, self._evidence(reason)), self.state, report)
+        shown = self._kernel.for_client(report)
+        return Asked(guidance(shown, self.workflow, self.role, self._evidence(reason)), self.state, report)
 
     def _ended(self, reason: str) -> Ended:
         self.state = replace(self.state, level="emergency")
         report = self._kernel.reported(self)
-        return Ended(given_up(report, self.workflow, self.role, self._evidence(reason)), self.state, report)
+        shown = self._kernel.for_client(report)
+        return Ended(given_up(shown, self.workflow, self.role, self._evidence(reason)), self.state, report)
 
     def _finished(self, node: Node) -> Finished:
         self.state = replace(self.state, level="primary")

@@ -43,8 +43,9 @@ class Setup(Struct, frozen=True):
 
     places: Places
     work: Path
-    """Each task gets a folder of its own below this one, which is always a root."""
+    """Each task gets a folder of its own below this one; that folder is its first root."""
     roots: tuple[Path, ...] = ()
+    """Folders that all tasks share."""
 
 
 class OrgDriver:
@@ -89,13 +90,14 @@ class OrgDriver:
 
     async def run(self, turn: Turn) -> AsyncGenerator[Output, None]:
         await asyncio.to_thread(self.refresh)
-        roots = Roots([self._setup.work, *self._setup.roots])
-        folder = self._folder(turn.run_id)
-        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        folder, roots = await asyncio.to_thread(self._opened, turn.run_id)
         offline = self._agent.model in (None, OFFLINE)
         tools = Tools(self._llm, offline=offline, roots=roots, organisation=self._setup.places.folder)
-        kernel = Kernel(self.reading.organisation, tools, _seen_from(folder, tools), self._agent.model or OFFLINE)
-        task, state, since = _taken_up(kernel, turn, folder)
+        kernel = Kernel(
+            self.reading.organisation, tools, _seen_from(folder, tools), self._agent.model or OFFLINE, shown=roots.shown
+        )
+        # To find a domain for a long message takes a while.
+        task, state, since = await asyncio.to_thread(_taken_up, kernel, turn, folder)
         levels = Levels(turn, state.level)
         async with aclosing(kernel.run(task, state)) as happenings:
             async for happening in happenings:
@@ -110,6 +112,13 @@ class OrgDriver:
         """Unless something in it is nowhere else: what is too large to be an artifact, or one too many."""
         if not run.notes.get("left"):
             await asyncio.to_thread(shutil.rmtree, self._folder(run.id), ignore_errors=True)
+
+    def _opened(self, run_id: RunId) -> tuple[Path, Roots]:
+        """The folder of a task, and what the task may touch: that folder, and those that are shared on purpose."""
+        folder = self._folder(run_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        folder = folder.resolve()
+        return folder, Roots([folder, *self._setup.roots], closed=self._setup.work)
 
     def _folder(self, run_id: RunId) -> Path:
         """The id as one name: callers may choose it, and a slash in it must not lead anywhere."""

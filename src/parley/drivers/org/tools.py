@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 from contextlib import aclosing
+from itertools import islice
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -11,13 +12,15 @@ from msgspec.structs import replace
 from parley.core.artifacts import text_part
 from parley.engine.ports import Delta, Llm, Sampling, Speech
 from parley.errors import CommandRefused, ModelError, ModelNotSetUp, OutsideRoots
-from parley.orgkernel.files import Roots, mark_of, marks
+from parley.orgkernel.files import Roots, mark_of, marks, without_folder
 from parley.orgkernel.happenings import Result, Work
 from parley.orgkernel.running import MAX_OUTPUT, MAX_TIMEOUT_S, Given, arguments, paths_in
 from parley.processes.programs import Program, Running, running
 from parley.telemetry import tell
 
 MAX_READ = 50_000
+MAX_NAMED = 20
+"""So many of the files that a message names are looked at for changes."""
 _FENCE = re.compile(r"```[\w+-]*\n(.*?)```", re.DOTALL)
 _SKIPPED = "Passed over: this step needs a language model, and none is configured."
 
@@ -57,7 +60,8 @@ class Tools:
 
     async def _run(self, work: Work) -> Result:
         texts = (*reversed(work.guidance), work.task)
-        argv = arguments(work.node.command, Given(texts, work.folder, self._organisation, self._roots))
+        given = Given(texts, work.folder, self._organisation, self._roots)
+        argv = await asyncio.to_thread(arguments, work.node.command, given)
         before = await asyncio.to_thread(self._marks, work)
         try:
             async with asyncio.timeout(min(max(work.node.timeout_s, 0.1), MAX_TIMEOUT_S)):
@@ -68,12 +72,21 @@ class Tools:
             tell("org.command_failed", node=work.node.id, error=error)
             result = Result(reason="the program could not be started")
         after = await asyncio.to_thread(self._marks, work)
-        return replace(result, files=tuple(path for path, mark in after.items() if before.get(path) != mark))
+        changed = tuple(path for path, mark in after.items() if before.get(path) != mark)
+        return replace(result, text=self._relative(result, work.folder), files=changed)
+
+    def _relative(self, result: Result, own: Path) -> str:
+        """The output without the server's own paths; a shared folder's path stays in what went well."""
+        text = without_folder(result.text, own)
+        failed = bool(result.exit_code or result.reason)
+        for folder in (*self._roots.folders, self._organisation) if failed else ():
+            text = without_folder(text, folder)
+        return text
 
     def _marks(self, work: Work) -> dict[str, tuple[int, int]]:
         """Of the folder of the task, and of the files that the message names."""
         found = marks(work.folder)
-        for name in [one for text in (*work.guidance, work.task) for one in paths_in(text)][:20]:
+        for name in islice((one for text in (*work.guidance, work.task) for one in paths_in(text)), MAX_NAMED):
             try:
                 path = self._roots.inside(name)
             except (OutsideRoots, OSError):
