@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from parley.core.agents import Agent
 from parley.core.artifacts import Part, text_of
@@ -36,6 +37,8 @@ from parley.telemetry import tell
 
 MAX_FILES = 50
 OFFLINE = "offline"
+MODELLED = "modelled"
+"""The note that says that a model has written into the folder of the task."""
 
 
 class Setup(Struct, frozen=True):
@@ -92,7 +95,8 @@ class OrgDriver:
         await asyncio.to_thread(self.refresh)
         folder, roots = await asyncio.to_thread(self._opened, turn.run_id)
         offline = self._agent.model in (None, OFFLINE)
-        tools = Tools(self._llm, offline=offline, roots=roots, organisation=self._setup.places.folder)
+        closed = (self._setup.work, self._setup.places.reports_folder)
+        tools = Tools(self._llm, offline=offline, roots=roots, organisation=self._setup.places.folder, closed=closed)
         kernel = Kernel(
             self.reading.organisation, tools, _seen_from(folder, tools), self._agent.model or OFFLINE, shown=roots.shown
         )
@@ -148,14 +152,13 @@ def _seen_from(folder: Path, tools: Tools) -> Exists:
 def _taken_up(kernel: Kernel, turn: Turn, folder: Path) -> tuple[Task, State, int]:
     """Where the task stands: at its beginning, where it was broken off, or before the client's answer."""
     state = unpacked(turn.notes.get("org", ""))
+    since = turn.offset if state is None else int(turn.notes.get("since", "0"))
+    task = Task(turn.text if state is None else _asked_first(turn, since), folder)
     if state is None:
-        task = Task(turn.text, folder)
-        return task, kernel.begin(task), turn.offset
-    since = int(turn.notes.get("since", "0"))
-    task = Task(_asked_first(turn, since), folder)
-    if turn.notes.get("turn") == str(turn.number):
-        return task, state, since
-    return task, kernel.answered(state, turn.text), since
+        state = kernel.begin(task)
+    elif turn.notes.get("turn") != str(turn.number):
+        state = kernel.answered(state, turn.text)
+    return task, replace(state, modelled=state.modelled or MODELLED in turn.notes), since
 
 
 def _asked_first(turn: Turn, since: int) -> str:
@@ -187,7 +190,9 @@ async def _said(happening: Happening, turn: Turn, since: int, roots: Roots) -> A
 def _noted(happening: Happening, turn: Turn, since: int) -> Note:
     """What is finished is not taken up again: input that comes later is another task."""
     state = "" if isinstance(happening, Finished) else packed(happening.state)
-    return Note({"org": state, "turn": str(turn.number), "since": str(since)})
+    # By itself, since it holds as long as the folder is there, and a long state is cut.
+    modelled = {MODELLED: "yes"} if happening.state.modelled else {}
+    return Note({"org": state, "turn": str(turn.number), "since": str(since), **modelled})
 
 
 def _about(report: Report, **more: object) -> Raw:
