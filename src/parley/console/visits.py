@@ -1,5 +1,6 @@
 """One request of a browser: who asks, what for, and how a page answers."""
 
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -98,11 +99,11 @@ class Visit:
     def page(self, template: str, *, title: str, crumbs: Crumbs | None = None, status: int = 200, **more: Any) -> Reply:
         """A whole page in the frame."""
         context = self._shared() | {"title": title, "crumbs": crumbs or [], **more}
-        return Reply(render(template, context).encode(errors="replace"), status)
+        return Reply(partial(_rendered, template, context), status)
 
     def fragment(self, template: str, *, status: int = 200, **more: Any) -> Reply:
         """A piece of a page, for a script of ours."""
-        return Reply(render(template, self._shared() | more).encode(errors="replace"), status, HTML)
+        return Reply(partial(_rendered, template, self._shared() | more), status, HTML)
 
     def piece(self, template: str, **more: Any) -> str:
         return render(template, self._shared() | more)
@@ -137,6 +138,10 @@ class Visit:
         self.given = [one for one in self.given if not one[1].startswith(COOKIE.encode())]
         self.set_cookie(COOKIE, cookie, self.desk.sessions.life_s)
         return session
+
+
+def _rendered(template: str, context: dict[str, Any]) -> bytes:
+    return render(template, context).encode(errors="replace")
 
 
 def _cookies(text: str) -> dict[str, str]:
