@@ -107,3 +107,20 @@ async def test_a_list_with_a_long_task_is_written_off_the_event_loop(
     listed = await long.ask("ListTasks", {"includeArtifacts": True})
     assert len(listed["tasks"][0]["history"]) == EVENTS + 1
     assert threading.main_thread() not in threads
+
+
+async def test_a_short_history_of_a_long_task_is_read_from_its_end(long: Long) -> None:
+    whole = await long.ask("GetTask", {"id": long.run})
+    for length in (0, 1, 50):
+        long.reads = 0
+        task = await long.ask("GetTask", {"id": long.run, "historyLength": length})
+        assert long.reads == 0
+        assert task == {**whole, "history": whole["history"][-length:]} if length else task["status"] == whole["status"]
+        assert task["artifacts"] == whole["artifacts"]
+
+
+async def test_a_list_with_short_histories_reads_no_whole_log(long: Long) -> None:
+    long.reads = 0
+    listed = await long.ask("ListTasks", {"historyLength": 2})
+    assert len(listed["tasks"][0]["history"]) == 2
+    assert long.reads == 0

@@ -30,7 +30,7 @@ from parley.engine.requests import Branch, Opening, Send, branch_key, same_run, 
 from parley.engine.retention import Retention
 from parley.engine.roster import Changed, Roster, Unlisted, no_agent
 from parley.engine.streams import Follower, Streams
-from parley.engine.views import folded, read_view
+from parley.engine.views import folded, read_view, recent_view
 from parley.errors import (
     Invalid,
     RunEnded,
@@ -279,11 +279,21 @@ class Exchange:
             raise RunNotFound("Task not found.")
         return run
 
-    async def view(self, run_id: RunId, *, upto: int | None = None, told: bool = False) -> View:
-        """What can be seen of a run, up to an event; `told`: with what was said in place, however long it is."""
+    async def view(
+        self, run_id: RunId, *, upto: int | None = None, told: bool = False, history: int | None = None,
+        artifacts: bool = True,
+    ) -> View:  # fmt: skip
+        """What can be seen of a run, up to an event; `told`: with what was said in place, however long it is.
+
+        `history` messages and `artifacts` are needed at least; a long log is not read for more.
+        """
         head = await self.store.head(run_id)
         if head is None or head.run.gone:
             raise RunNotFound("Task not found.")
+        if history is not None and upto is None and not told:
+            recent = await recent_view(self.store, head, history, artifacts=artifacts)
+            if recent is not None:
+                return recent
         return await read_view(self.store, head, upto, self.attachments if told else None)
 
     async def follow(self, run_id: RunId, after: int) -> Follower:

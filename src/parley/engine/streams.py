@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Collection
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
@@ -314,15 +315,24 @@ def _stale(cursor: int, floor: int) -> StaleCursor:
     return StaleCursor(f"Events up to {floor} are no longer kept.", cursor=cursor, floor=floor)
 
 
-async def pages(store: Readable, run_id: RunId, after: int = 0) -> AsyncGenerator[list[Event], None]:
+async def pages(
+    store: Readable, run_id: RunId, after: int = 0, types: Collection[str] | None = None
+) -> AsyncGenerator[list[Event], None]:
     """The events of a run that are still kept, after a cursor, as many at a time as the event loop can handle."""
-    while page := await store.read(run_id, after, PAGE):
+    read = store.read if types is None else partial(_read_types, store, types)
+    while page := await read(run_id, after, PAGE):
         yield page
         if len(page) < PAGE and sum(len(event.body or b"") for event in page) < READ_BYTES:
             break
         after = page[-1].seq
         # A store in memory answers at once.
         await asyncio.sleep(0)
+
+
+def _read_types(
+    store: Readable, types: Collection[str], run_id: RunId, after: int, limit: int
+) -> Awaitable[list[Event]]:
+    return store.read_types(run_id, types, after, limit)
 
 
 async def read_all(store: Readable, run_id: RunId, after: int = 0) -> list[Event]:

@@ -3,11 +3,16 @@
 from functools import partial
 
 from parley.core.events import Event
-from parley.core.views import View
+from parley.core.views import STATUS_TYPES, View
 from parley.engine.attachments import Attachments
 from parley.engine.offload import off_loop_bytes, paced
 from parley.engine.ports import Head, Readable
-from parley.engine.streams import pages
+from parley.engine.streams import PAGE, pages
+
+MOST_RECENT = 200
+"""Messages of a history that are read from its end; for more of them the whole log is read."""
+SPARE = 16
+"""Events that are read beyond the messages that are asked for: some say nothing."""
 
 
 async def restored_view(head: Head) -> View:
@@ -27,6 +32,24 @@ async def read_view(
         view.feed(await attachments.told(events) if attachments is not None else events)
         if upto is not None and page[-1].seq >= upto:
             break
+    return view
+
+
+async def recent_view(store: Readable, head: Head, length: int, *, artifacts: bool = True) -> View | None:
+    """The view with the last `length` messages of its history, and without its artifacts where they are not wanted.
+    Reads no more than these. None where the whole log must be read, or is short anyway."""
+    run = head.run
+    if head.floor or run.version <= PAGE or length > MOST_RECENT or run.orchestration is not None:
+        return None
+    latest = await store.read_last(run.id, STATUS_TYPES, length + SPARE)
+    latest = [event for event in latest if event.seq <= run.version]
+    view = View.recent(run, latest)
+    if view is None or (len(view.history) < length and latest[0].type != "submitted"):
+        return None
+    del view.history[: max(0, len(view.history) - length)]
+    if artifacts:
+        async for page in pages(store, run.id, types=("artifact",)):
+            view.add_artifacts(event for event in page if event.seq <= run.version)
     return view
 
 

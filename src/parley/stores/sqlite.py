@@ -9,7 +9,7 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -48,9 +48,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHIN
 _UPDATE_RUN = """
 UPDATE runs SET version = ?, hash = ?, state = ?, owner = ?, ended = ?, updated_at = ?, status_at = ?, body = ?
 WHERE run_id = ? AND version = ?"""
-_SELECT_EVENTS = (
-    "SELECT seq, at, type, payload, digest, hash FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
-)
+_SELECT_EVENTS = "SELECT seq, at, type, payload, digest, hash FROM events WHERE run_id = ? AND seq > ?"
 _INSERT_EVENT = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES (?, ?, ?, ?, ?, ?)"
 _INSERT_KEY = f"""
 INSERT INTO keys (scope, name, run_id, version, digest, at) VALUES (?, ?, ?, ?, ?, ?)
@@ -96,7 +94,18 @@ class SqliteReader:
         return await refolded(Head(_decode_run(row[0]), *row[1:]), self.read) if row else None
 
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
-        return await self._call(lambda connection: _page(connection, run, after, limit))
+        sql = f"{_SELECT_EVENTS} ORDER BY seq LIMIT ?"
+        return await self._call(lambda connection: _page(run, connection.execute(sql, (run, after, limit))))
+
+    async def read_types(self, run: RunId, types: Collection[str], after: int, limit: int) -> list[Event]:
+        sql = f"{_SELECT_EVENTS} AND {_one_of(types)} ORDER BY seq LIMIT ?"
+        values = (run, after, *types, limit)
+        return await self._call(lambda connection: _page(run, connection.execute(sql, values)))
+
+    async def read_last(self, run: RunId, types: Collection[str], limit: int) -> list[Event]:
+        sql = f"{_SELECT_EVENTS} AND {_one_of(types)} ORDER BY seq DESC LIMIT ?"
+        rows = await self._all(sql, run, 0, *types, limit)
+        return [restored(run, *row) for row in reversed(rows)]
 
     async def find_key(self, scope: str, name: str) -> StoredKey | None:
         row = await self._one("SELECT run_id, version, digest, at FROM keys WHERE scope = ? AND name = ?", scope, name)
@@ -166,11 +175,15 @@ class SqliteReader:
         return connection
 
 
-def _page(connection: sqlite3.Connection, run: RunId, after: int, limit: int) -> list[Event]:
+def _one_of(types: Collection[str]) -> str:
+    return f"type IN ({', '.join('?' * len(types))})"
+
+
+def _page(run: RunId, rows: Iterable[Row]) -> list[Event]:
     """Read and decode some events. Runs in a reader's thread."""
     events: list[Event] = []
     size = 0
-    for row in connection.execute(_SELECT_EVENTS, (run, after, limit)):
+    for row in rows:
         events.append(restored(run, *row))
         size += len(row[3] or b"")
         if size >= READ_BYTES:

@@ -61,6 +61,18 @@ class StoreContract:
         await put(store, log.progress(2, "x" * READ_BYTES))
         assert [event.seq for event in await store.read(log.run_id, 8, 100)] == [9]
 
+    async def test_events_of_some_types_are_read_from_either_end(self, store: Store) -> None:
+        log = LogWriter()
+        await put(store, log.start())
+        await put(store, log.progress(5))
+        types = ("submitted", "progress")
+        assert [event.seq for event in await store.read_types(log.run_id, types, 0, 3)] == [1, 3, 4]
+        assert [event.seq for event in await store.read_types(log.run_id, types, 4, 100)] == [5, 6, 7]
+        assert bare(await store.read_last(log.run_id, types, 2)) == bare(log.events[-2:])
+        assert [event.seq for event in await store.read_last(log.run_id, types, 6)] == [1, 3, 4, 5, 6, 7]
+        assert [event.seq for event in await store.read_last(log.run_id, ("input",), 9)] == [2]
+        assert await store.read_last(NOBODY, types, 2) == []
+
     async def test_unfinished_runs_are_counted_by_principal(self, store: Store) -> None:
         logs = [LogWriter() for _ in range(3)]
         for log in logs:

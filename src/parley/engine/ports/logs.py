@@ -1,6 +1,6 @@
 """Where logs live."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from msgspec import Struct
@@ -103,6 +103,14 @@ class Readable(Protocol):
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
         """The first events with seq > after, in order: at most `limit`, fewer where they are large (READ_BYTES), none
         only where there are none."""
+        ...
+
+    async def read_types(self, run: RunId, types: Collection[str], after: int, limit: int) -> list[Event]:
+        """The same of the events of some types only."""
+        ...
+
+    async def read_last(self, run: RunId, types: Collection[str], limit: int) -> list[Event]:
+        """The last events of some types, in order."""
         ...
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:

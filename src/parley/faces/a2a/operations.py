@@ -85,7 +85,8 @@ class Operations:
         self._asked("tasks/get", call, params.id)
         _check_history(params.history_length)
         run = await self._visible(call, params.id)
-        shown = await self._showing.task(await self._exchange.view(run.id), params.history_length)
+        view = await self._exchange.view(run.id, history=params.history_length)
+        shown = await self._showing.task(view, params.history_length)
         return await self._showing.queued(shown)
 
     async def list_tasks(self, call: Call, query: Query) -> Page:
@@ -279,7 +280,7 @@ class Operations:
         return await self._exchange.view(outcome.run.id)
 
     async def _listed(self, run: Run, query: Query) -> TaskShown:
-        view = await self._exchange.view(run.id)
+        view = await self._exchange.view(run.id, history=query.history_length, artifacts=query.artifacts)
         return await self._showing.task(view, query.history_length, artifacts=query.artifacts)
 
 
