@@ -87,6 +87,16 @@ def test_the_signature_of_a_card_is_verified_with_our_published_keys(told: Told)
     assert told.did["signature"] == {"forged": True}
 
 
+async def test_a_card_without_its_requirements_no_longer_verifies(script: Path, tmp_path: Path) -> None:
+    verify = shutil.copy(HERE / "verify.mjs", script.parent)
+    async with serving(tmp_path / "data", AGENTS) as server, httpx2.AsyncClient() as http:
+        key = (await http.post(f"{server.url}/admin/keys", json={"name": "ci"})).json()["token"]
+    async with serving(tmp_path / "data", AGENTS, auth="required") as server:
+        jwks = f"{server.url}/.well-known/jwks.json"
+        told = await run_client(find().program, verify, server.agent("member"), key, jwks)
+    assert list(told.values()) == [{"whole": True, "required": 2, "without": False}] * 2
+
+
 def test_errors_have_the_clients_own_names(told: Told) -> None:
     assert told.did["errors"] == {
         "unknown": "TaskNotFoundError", "ended": "TaskNotCancelableError", "late": "UnsupportedOperationError"

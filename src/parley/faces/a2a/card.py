@@ -105,7 +105,7 @@ def card(
     url = f"{base_url}/agents/{agent.slug}"
     found: Json = {
         "name": agent.name,
-        "description": (more.description if more else None) or agent.description,
+        "description": (more.description if more else None) or agent.description or agent.name,
         "version": agent.version,
         "supportedInterfaces": [
             interface for generation in ("1.0", "0.3") for interface in _interfaces(agent, url, grpc, generation)
@@ -196,7 +196,7 @@ def _with_old_fields(
     if schemes:
         old["securitySchemes"] = {name: {**modern, **ancient} for name, (modern, ancient) in schemes.items()}
     if access.required:
-        old["security"] = [{name: []} for name in schemes]
+        old["security"] = [{name: _asked_of(name)} for name in schemes]
     return {**_extra(agent, list(schemes) if access.required else []), **found, **old}
 
 
@@ -206,8 +206,14 @@ def _security(schemes: dict[str, tuple[Json, Json]], access: Access) -> Json:
     if schemes:
         found["securitySchemes"] = {name: modern for name, (modern, _) in schemes.items()}
     if access.required:
-        found["securityRequirements"] = [{"schemes": {name: {"list": []}}} for name in schemes]
+        found["securityRequirements"] = [{"schemes": {name: {"list": _asked_of(name)}}} for name in schemes]
     return found
+
+
+def _asked_of(scheme: str) -> list[str]:
+    """The scopes, or for a key the roles, that a requirement names. Never empty: §8.4.1 keeps a scheme whose list is
+    empty and the official SDKs drop it, so a signature would fail with the first and not cover it with the others."""
+    return ["openid"] if scheme == "oidc" else ["read", "send"]
 
 
 def _schemes(access: Access, *, extended: bool = False) -> dict[str, tuple[Json, Json]]:
@@ -245,8 +251,10 @@ def _extension(extension: Extension) -> Json:
 
 
 def _skill(skill: Skill) -> Json:
+    """Required members are never empty: §8.4.1 signs them, and the official SDKs leave empty ones out."""
     wire: Json = {
-        "id": skill.id, "name": skill.name, "description": skill.description, "tags": list(skill.tags),
+        "id": skill.id, "name": skill.name, "description": skill.description or skill.name,
+        "tags": list(skill.tags) or ["general"],
     }  # fmt: skip
     if skill.examples:
         wire["examples"] = list(skill.examples)
