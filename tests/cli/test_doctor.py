@@ -39,7 +39,17 @@ def define(here: Path, text: str) -> None:
 
 async def test_a_good_setup_has_no_errors(here: Path) -> None:
     define(here, "driver: llm\nmodel: offline\n")
-    assert await codes() <= {"few_files"}
+    assert await codes() <= {"few_files", "python_slow_cookies"}
+
+
+@pytest.mark.parametrize(
+    ("version", "slow"),
+    [((3, 11, 7), True), ((3, 11, 10), False), ((3, 12, 5), True), ((3, 12, 6), False), ((3, 13, 0), False)],
+)
+def test_a_python_that_reads_cookies_slowly_is_named(version: tuple[int, int, int], slow: bool) -> None:
+    found = list(checks.python_findings(version))
+    assert [one.code for one in found] == (["python_slow_cookies"] if slow else [])
+    assert all(".".join(map(str, version)) in one.message for one in found)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import os
 import resource
 import shutil
+import sys
 from collections.abc import Iterator
 from ipaddress import ip_network
 from pathlib import Path
@@ -27,6 +28,8 @@ LITTLE_DISK = 500 * 1024 * 1024
 BIG_STORE = 5 * 1024**3
 FEW_FILES = 4096
 WIDE_PREFIX = 16
+SLOW_COOKIES = {(3, 11): 10, (3, 12): 6}
+"""The first patch release of each Python in which `http.cookies` is not quadratic (CVE-2024-7592)."""
 _NETWORK_FILESYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "glusterfs", "ceph")
 
 
@@ -57,6 +60,7 @@ def local_findings(settings: Settings, reading: Reading) -> Iterator[Finding]:
     yield from _servers_of_tools(settings, reading)
     yield from _sandboxes(reading)
     yield from _this_machine(settings)
+    yield from python_findings(sys.version_info[:3])
 
 
 def read_definitions(settings: Settings) -> Reading:
@@ -209,4 +213,16 @@ def _this_machine(settings: Settings) -> Iterator[Finding]:
     if 0 <= most < FEW_FILES:
         yield warning(
             "few_files", f"This process may open {most} files: so many streams, and no more.", "ulimit -n 65536"
+        )
+
+
+def python_findings(version: tuple[int, int, int]) -> Iterator[Finding]:
+    fixed = SLOW_COOKIES.get(version[:2], 0)
+    if version[2] < fixed:
+        major, minor, patch = version
+        yield warning(
+            "python_slow_cookies",
+            f"Python {major}.{minor}.{patch} parses cookies in quadratic time (CVE-2024-7592). "
+            "Parley does not use that parser, but libraries of your agents may.",
+            f"Update to Python {major}.{minor}.{fixed} or newer.",
         )

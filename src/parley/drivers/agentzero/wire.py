@@ -12,6 +12,7 @@ from parley.drivers.agentzero.options import AgentZeroOptions
 from parley.drivers.agentzero.words import File
 from parley.drivers.remote.outside import Outside
 from parley.drivers.remote.words import Lost, Refused
+from parley.errors import ReplyTooLarge
 
 CONNECT_S = 5.0
 MAX_BYTES = 96 * 1024 * 1024
@@ -122,6 +123,8 @@ class Wire:
             raise Lost(type(error).__name__, unsent=True) from error
         except _BROKEN as error:
             raise Lost(type(error).__name__) from error
+        except ReplyTooLarge as error:
+            raise Ill(error.message) from error
         return httpx2.Response(reply.status_code, headers={}, content=bytes(body[: most + 1]), request=reply.request)
 
     def _read(self, reply: httpx2.Response, wanted: type[Wanted]) -> Wanted:
