@@ -177,3 +177,15 @@ def test_every_code_is_on_the_page() -> None:
     said = set(re.findall(r'(?:error|warning)\(\s*"([a-z_]+)"', source)) | {"settings_wrong"}
     assert said == set(re.findall(r"^\| `([a-z_]+)` \|", DOCS.read_text(), re.MULTILINE))
     assert len(said) > 20
+
+
+async def test_data_that_others_can_read(here: Path) -> None:
+    data = here / ".parley"
+    data.mkdir(mode=0o700)
+    for name in ("parley.db", "secret.key"):
+        (data / name).touch(mode=0o600)
+    assert "readable_by_others" not in await codes()
+    (data / "secret.key").chmod(0o640)
+    data.chmod(0o755)
+    found = [one.message for one in await examined(load(port=0)) if one.code == "readable_by_others"]
+    assert [message.split()[0] for message in found] == [str(load().data_dir), str(load().data_dir / "secret.key")]

@@ -59,6 +59,24 @@ async def test_over_https_cookies_are_secure(tmp_path: Path) -> None:
         assert "; SameSite=Strict" in cookie
 
 
+@pytest.mark.parametrize(
+    ("scheme", "said", "secure"),
+    [("http", None, False), ("https", None, True), ("http", "https", True), ("http", "HTTPS, http", True),
+     ("http", "http", False), ("http", "http, https", False)],
+)  # fmt: skip
+async def test_cookies_are_secure_where_a_browser_uses_tls(
+    scheme: str, said: str | None, secure: bool, tmp_path: Path
+) -> None:
+    settings = Settings(data_dir=tmp_path)
+    async with (
+        open_exchange(settings, AGENTS) as exchange,
+        open_faces(exchange, settings, "http://127.0.0.1:8200") as app,
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=f"{scheme}://127.0.0.1") as http,
+    ):
+        headers = {"X-Forwarded-Proto": said} if said else {}
+        assert ("; Secure" in (await http.get("/console/inbox", headers=headers)).headers["set-cookie"]) is secure
+
+
 async def test_a_cookie_header_over_the_limit_is_refused_and_keeps_the_session(tmp_path: Path) -> None:
     async with serving(tmp_path, AGENTS, auth="required") as server, httpx2.AsyncClient(base_url=server.url) as http:
         for path in ("/console/login", "/console/inbox", "/console/nowhere"):

@@ -16,9 +16,11 @@ from parley.definitions.reading import Reading, sources
 from parley.drivers.llm import LlmDriver
 from parley.drivers.org import OrgDriver
 from parley.errors import ConfigurationError
+from parley.file_modes import OTHERS
 from parley.models.names import key_variable
 from parley.models.offline import NAME as OFFLINE
 from parley.processes.sandbox import bubblewrap
+from parley.security.secrets import FILE as KEYS
 from parley.settings import FILE as SETTINGS_FILE
 from parley.settings import Settings, blobs_location
 from parley.stores.locking import LOCK, lock
@@ -54,6 +56,7 @@ def local_findings(settings: Settings, reading: Reading) -> Iterator[Finding]:
     yield from _data_dir(settings)
     yield from _open_to_others(settings)
     yield from _secrets(settings)
+    yield from _readable_by_others(settings)
     yield from _allowed(settings)
     yield from _definitions(reading)
     yield from _extras(settings, reading)
@@ -140,6 +143,19 @@ def _secrets(settings: Settings) -> Iterator[Finding]:
     location = blobs_location(settings)
     if "://" not in location and location != "memory:" and Path(location).exists() and not os.access(location, os.W_OK):
         yield error("blobs_not_writable", f"{location} cannot be written to.", "Set blobs, or give it to the user.")
+
+
+def _readable_by_others(settings: Settings) -> Iterator[Finding]:
+    directory, blobs = settings.data_dir, blobs_location(settings)
+    names = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm")
+    looked = [directory, *(directory / name for name in names), settings.secret_key_file or directory / KEYS]
+    looked += [] if "://" in blobs or blobs == "memory:" else [Path(blobs)]
+    for path in looked:
+        if path.exists() and path.stat().st_mode & OTHERS:
+            yield warning(
+                "readable_by_others", f"{path} can be read or changed by other users of this machine.",
+                f"chmod go= {path}",
+            )  # fmt: skip
 
 
 def _allowed(settings: Settings) -> Iterator[Finding]:

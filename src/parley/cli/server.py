@@ -26,6 +26,8 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def serve(settings: Settings, read: Callable[[], Definitions]) -> None:
     """Serve what is read: only once there are log lines, because reading has something to tell too."""
+    # Whatever this process and the programs that it starts write is for its user alone, unless they say otherwise.
+    os.umask(0o077)
     logs.configure(settings.log_format, settings.log_level)
     definitions = read()
     if not definitions.drivers:

@@ -128,10 +128,19 @@ class Visit:
         return f"{self.scope['path']}?{query}" if query else str(self.scope["path"])
 
     def set_cookie(self, name: str, value: str, life_s: int, *, hidden: bool = True) -> None:
-        secure = self.scope.get("scheme") == "https" or self.desk.base_url.startswith("https:")
+        secure = self._by_https or self.desk.base_url.startswith("https:")
         flags = f"{'; HttpOnly' if hidden else ''}{'; Secure' if secure else ''}"
         cookie = f"{name}={value}; Path=/console; Max-Age={life_s}; SameSite=Strict{flags}"
         self.given.append((b"set-cookie", cookie.encode()))
+
+    @property
+    def _by_https(self) -> bool:
+        """Whether the browser uses TLS, as the connection or a proxy says.
+
+        A header that no proxy wrote can only add the flag, which harms nobody but who sent it.
+        """
+        said = (header(self.scope, b"x-forwarded-proto") or "").partition(",")[0].strip().lower()
+        return "https" in (self.scope.get("scheme"), said)
 
     def _begin(self, credential: str) -> Session:
         session, cookie = self.desk.sessions.begin(credential)

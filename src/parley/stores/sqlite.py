@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from parley.core.events import Event, restored
 from parley.core.runs import Run, State, erased
 from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey
 from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
+from parley.file_modes import make_private_file, make_private_folder, restrict
 from parley.ids import RunId
 from parley.stores.library import NOTE, DatabaseLibrary, sqlite_text, statements
 from parley.stores.listings import filters, paged
@@ -70,6 +72,10 @@ class _Stale(_Rival):
 
 
 def connect(path: Path) -> sqlite3.Connection:
+    """Open a database, made if there is none. Its companions get the mode that it has."""
+    with suppress(OSError):  # SQLite says so itself, in its own error
+        make_private_file(path)
+    restrict(*(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm")))
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -195,7 +201,7 @@ class SqliteStore(SqliteReader):
     """The one writer of a data directory."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_folder(directory)
         super().__init__(directory / FILE)
         self._lock = lock(directory / LOCK)
         self._waiting: list[Waiting] = []
