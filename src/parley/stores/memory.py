@@ -2,12 +2,13 @@
 
 import asyncio
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from parley.core.events import Event
 from parley.core.runs import Run, State, erased
-from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
+from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey, Trim
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.shelf import MemoryLibrary
@@ -128,6 +129,10 @@ class MemoryStore:
             self._events[run] = events[len(gone) :]
             keys = [(place, stored) for place, stored in self._keys.items() if place[0] == LASTING + run]
             self._drop_keys([place for place, stored in keys if stored.version <= floor])
+
+    async def trim_all(self, trims: Sequence[Trim]) -> None:
+        for one in trims:
+            await self.trim(one.run, one.floor, one.snapshot)
 
     async def erase(self, run: RunId) -> None:
         head = self._heads[run]

@@ -18,6 +18,7 @@ from parley.engine.ports.logs import (
     Store,
     StoredKey,
     Tally,
+    Trim,
 )
 from parley.engine.ports.models import Answered, Delta, Finish, Llm, Sampling, Speech, Usage
 from parley.engine.ports.records import Moment, Place, Record, Records
@@ -62,6 +63,7 @@ __all__ = [
     "Tally",
     "ToolPack",
     "ToolResult",
+    "Trim",
     "Usage",
     "kind_of",
 ]
