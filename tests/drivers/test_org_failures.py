@@ -10,6 +10,7 @@ from parley.drivers.org.tools import Tools
 from parley.testing.waiting import until
 from tests.drivers.conftest import send, state, words
 from tests.drivers.test_org import BLOCK, house, latest, made, own, script, text
+from tests.orgkernel.organisations import small
 
 HALF = "import sys; open(sys.argv[1] + '/first.txt', 'w').write('first'); print('ok')"
 STOPPED = "(here / 'second.txt').write_text('second')\n"
@@ -75,3 +76,29 @@ async def test_a_step_that_breaks_delivers_the_files_so_far_and_the_failure_repo
     assert "unexpected OSError" in report_of(task)["reason"]
     assert "secret" not in str(task)
     assert text(made(task)["first.txt"]) == "first"
+
+
+async def test_a_step_that_needs_a_model_is_never_verified_without_one(tmp_path: Path) -> None:
+    folder = own(tmp_path, script(tmp_path / "org", HALF), {"name": "Think about it"})
+    async with house(tmp_path, folder=str(folder)) as (_, client):
+        task = await send(client, "Fix the bug")
+    assert state(task) == "failed"
+    assert "Think about it: this step needs a language model, and none is configured" in words(task)
+    assert report_of(task)["accomplished"] == ["Run tool_0.py"]
+    assert text(made(task)["first.txt"]) == "first"
+
+
+async def test_a_domain_without_a_workflow_needs_a_model(tmp_path: Path) -> None:
+    async with house(tmp_path, folder=str(small(tmp_path / "org"))) as (_, client):
+        task = await send(client, "Analysis of the figures")
+    assert state(task) == "failed"
+    assert "needs a language model" in words(task)
+
+
+async def test_the_sample_verifies_no_step_of_a_model_without_one(tmp_path: Path) -> None:
+    async with house(tmp_path) as (_, client):
+        task = await send(client, "Create a hello world Python script, test it, then clean up")
+    assert words(task) == (
+        "Module complete. Verified: Scaffold the module, Test the module, Clean up. "
+        "Passed over: Plan the module, Implement the module."
+    )
