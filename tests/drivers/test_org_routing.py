@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from parley.client import Client, Json
+from parley.telemetry import attach
+from tests.agentzero.conftest import parley
+from tests.agentzero.server import agent_zero
 from tests.drivers.conftest import send
 from tests.drivers.test_org import house, made, own, plan, script, statuses
 from tests.orgkernel.organisations import ACTIVE, BUGFIX, role, write
@@ -104,3 +107,38 @@ async def test_a_workflow_without_a_name_is_shown_in_words(tmp_path: Path) -> No
         said, task = await statuses(client, "Fix the bug")
     assert said[0].startswith("Bugfix Workflow: running tool_0.py (step 1/1, 0% complete)")
     assert "response" in made(task)
+
+
+def installed(home: Path) -> tuple[Path, Path]:
+    """The organisation and the library where the kernel inside Agent-Zero keeps them."""
+    folder = large(home / "usr" / "organizations", taxonomy=False)
+    library = home / "python" / "extensions" / "before_main_llm_call" / "htn_plan_library.json"
+    library.parent.mkdir(parents=True)
+    (folder / "workflows.json").rename(library)
+    return folder, library
+
+
+async def test_the_library_is_found_where_the_kernel_keeps_it(tmp_path: Path) -> None:
+    folder, _ = installed(tmp_path / "a0")
+    async with house(tmp_path, folder=str(folder)) as (_, client):
+        assert "git_merge_pr" in [one["id"] for one in (await client.card())["skills"]]
+        assert (await activity(client, folder, "Git Merge / Pull Request"))["htn_plan"] == "Git Merge / Pull Request"
+
+
+async def test_agent_zeros_card_has_the_library_that_the_kernel_keeps(tmp_path: Path) -> None:
+    folder, _ = installed(tmp_path / "a0")
+    async with agent_zero() as zero, parley(tmp_path / "data", zero, organisation=str(folder)) as (_, client):
+        assert "git_merge_pr" in [one["id"] for one in (await client.card())["skills"]]
+
+
+async def test_without_a_library_one_line_says_so(tmp_path: Path) -> None:
+    folder, library = installed(tmp_path / "a0")
+    library.unlink()
+    told: list[str] = []
+    detach = attach(lambda name, fields: told.append(fields["message"]) if name == "org.problem" else None)
+    async with house(tmp_path, folder=str(folder)) as (_, client):
+        assert [one["id"] for one in (await client.card())["skills"]] == DOMAINS
+    detach()
+    (line,) = told
+    assert "neither workflows.json nor htn_plan_library.json was found" in line
+    assert "plan_library_path" in line

@@ -15,7 +15,7 @@ from parley.orgkernel.definitions import Edge, Graph, Node, Workflow, read_workf
 from parley.orgkernel.drawing import terminal
 from parley.orgkernel.picture import BOX_HEIGHT, Layout, svg
 from parley.orgkernel.shapes import ignored
-from tests.orgkernel.organisations import BUGFIX, small, write
+from tests.orgkernel.organisations import BUGFIX, role, small, write
 
 (WORKFLOW,) = read_workflows({"plans": {"bugfix_workflow": BUGFIX}}, ignored)
 names = st.sampled_from("abcdef")
@@ -88,6 +88,18 @@ def test_the_sample_is_without_fault() -> None:
     assert found["without_role"] == []
     assert found["without_workflow"] == ["analysis", "osint"]
     assert "bugfix" in [one["id"] for one in found["skills"]]
+
+
+def test_check_accepts_the_conditions_of_shipped_role_files(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    shipped = role("co", "commander", ["bugfix", "analysis"])
+    shipped["pace_plan"] = {
+        "alternate": {"trigger": "failures>=2 OR ontology_empty"},
+        "emergency": {"trigger": "critical_failure OR context_overflow"},
+    }
+    write(folder, "roles/co.json", shipped)
+    code, said = run("check", str(folder), "--json")
+    assert (code, json.loads(said)["faults"]) == (0, [])
 
 
 def test_check_tells_what_is_wrong_and_what_is_out_of_reach(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from parley.orgkernel.wording import plain_name
 ACTIVE = "active.json"
 LIBRARIES = ("workflows.json", "htn_plan_library.json")
 DOMAINS = ("domains.json", "slot_taxonomy.json")
+KERNEL_EXTENSIONS = ("python/extensions/before_main_llm_call", "extensions/before_main_llm_call")
+KERNEL_LIBRARY, KERNEL_DOMAINS = "htn_plan_library.json", "slot_taxonomy.json"
 MAX_FILE = 8 * 1024 * 1024
 
 
@@ -64,16 +66,23 @@ class Places(Struct, frozen=True):
         return self.reports or self.folder / "reports"
 
     def library(self) -> list[Path]:
-        """One file, and a folder with one file for each workflow beside it."""
+        """One file, and a folder with one file for each workflow beside it; else the library of the kernel."""
         if self.workflows is not None:
             return [self.workflows]
         single = [self.folder / name for name in LIBRARIES if (self.folder / name).is_file()]
-        return [*single[:1], *_json_in(self.folder / "workflows")]
+        return [*single[:1], *_json_in(self.folder / "workflows")] or self._of_kernel(KERNEL_LIBRARY)
 
     def taxonomy(self) -> list[Path]:
         if self.domains is not None:
             return [self.domains]
-        return [self.folder / name for name in DOMAINS if (self.folder / name).is_file()][:1]
+        own = [self.folder / name for name in DOMAINS if (self.folder / name).is_file()]
+        return own[:1] or self._of_kernel(KERNEL_DOMAINS)
+
+    def _of_kernel(self, name: str) -> list[Path]:
+        """A file of the kernel inside Agent-Zero, whose home is above the organisation's folder (`/a0/usr/…`)."""
+        above = self.folder.absolute().parents[:2]
+        places = (home / extensions / name for home in above for extensions in KERNEL_EXTENSIONS)
+        return [path for path in places if path.is_file()][:1]
 
 
 class Reading(Struct, frozen=True):
@@ -178,18 +187,26 @@ class Reader:
             for id_ in roles:
                 if found.role(id_) is None:
                     wrong(f"domain_routing.{domain}", f"there is no role {id_!r}")
-        self._problems.extend(Problem(str(self.places.active), at, why, remark=True) for at, why in unreached(found))
+        remarks = [*([] if found.workflows else [self._without_workflows()]), *unreached(found)]
+        self._problems.extend(Problem(str(self.places.active), at, why, remark=True) for at, why in remarks)
+
+    def _without_workflows(self) -> tuple[str, str]:
+        given = self.places.workflows
+        looked = f"there is no {given}" if given else f"neither {LIBRARIES[0]} nor {LIBRARIES[1]} was found"
+        return "workflows", f"{looked}, so every task is one step; name the library in plan_library_path or workflows"
 
 
 def unreached(found: Organisation) -> list[tuple[str, str]]:
     """Domains that no role works in, and what roles name that is not there."""
     plans = {one.id for one in found.workflows}
+    # Without any workflow that is said once, not for each plan of each role.
+    roles = found.roles if plans else ()
     orphans = [one.id for one in found.domains if one.id != PASSTHROUGH and not found.roles_for(one.id)]
     return [
         *((f"domains.{id_}", "no role works in this domain, so it is not offered") for id_ in orphans),
         *(
             (f"roles.{role.id}.capabilities.htn_plans", f"there is no workflow {plan!r}")
-            for role in found.roles for plan in role.plans if plan not in plans
+            for role in roles for plan in role.plans if plan not in plans
         ),
     ]  # fmt: skip
 

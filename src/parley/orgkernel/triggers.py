@@ -28,7 +28,10 @@ _FLAGS: dict[str, tuple[Metric, float]] = {
     "unrecoverable_error": ("unrecoverable_error", 1),
     "critical_failure": ("unrecoverable_error", 1),
     "context_exhausted": ("context_fill", 1),
+    "context_overflow": ("context_fill", 1),
 }
+_UNMEASURED = frozenset(("ontology_empty",))
+"""Conditions of shipped role files that are measured nowhere here: they never hold."""
 _LIMITS = ("max", "max_turns", "max_turns_without_progress")
 _COMPARE: dict[Op, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, "==": operator.eq, ">": operator.gt, "<": operator.lt,
@@ -83,6 +86,8 @@ def _clause(text: str) -> Clause:
     flag = _FLAGS.get(text.lower())
     if flag is not None:
         return Clause(flag[0], ">=", flag[1], written=text)
+    if text.lower() in _UNMEASURED:
+        return Clause("failures", "<", 0, written=text)
     match = _CLAUSE.fullmatch(text)
     if match is None:
         raise Invalid(f"{text!r} is no condition: write metric op number, such as failures>=3", field="trigger")

@@ -67,7 +67,7 @@ def _folders(drivers: Mapping[str, Driver]) -> list[Path]:
     """Folders, never files: a file that is replaced is another file."""
     places = [driver.setup.places for driver in _organisations(drivers)]
     wanted = {folder for one in places for folder in (one.folder, one.roles_folder, one.folder / "workflows")}
-    wanted |= {path.parent for one in places for path in (one.workflows, one.domains) if path is not None}
+    wanted |= {path.parent for one in places for path in (*one.library(), *one.taxonomy())}
     return sorted(folder for folder in wanted if folder.is_dir())
 
 
