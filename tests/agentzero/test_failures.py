@@ -1,5 +1,6 @@
 """Every failure with Agent-Zero delivers the files so far and a structured report."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from parley.testing.waiting import until
 
 from .conftest import begin, code, parley, send, settled, state, words
 from .reports import report, write
-from .server import KEY, Chat, agent_zero
+from .server import KEY, Chat, Trouble, agent_zero
 from .test_sessions import Held
 
 HALF = {"/a0/usr/workdir/half.py": b"print(1)\n"}
@@ -104,3 +105,34 @@ async def test_silence_without_reports_delivers_the_failure_report(tmp_path: Pat
     assert code(task) == "agentzero_silent"
     assert "no sign of work" in reason(task)
     assert "Task: Fix the bug" in words(task)
+
+
+async def test_one_that_hangs_from_the_start_is_given_up_after_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parley.drivers.agentzero.sessions.START_S", 0.1)
+    calls: list[bytes] = []
+
+    async def hangs(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        calls.append(await reader.readline())
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(hangs, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, parley(tmp_path, f"http://127.0.0.1:{port}", timeout_s=0.5) as (_, client):
+        task = await send(client, "Fix the bug")
+    assert (state(task), code(task)) == ("failed", "agentzero_unreachable")
+    assert calls == [b"GET /api/health HTTP/1.1\r\n"]
+
+
+async def test_one_that_hangs_in_the_middle_is_given_up_when_patience_ends(tmp_path: Path) -> None:
+    """However long one call may take."""
+    held = Held()
+    async with agent_zero(held) as zero, parley(tmp_path, zero, timeout_s=3600, patience_s=0.5) as (_, client):
+        task = await begin(client, "Fix the bug")
+        await until(lambda: held.begun)
+        zero.trouble("poll", *[Trouble("slow", seconds=3600)] * 5)
+        ended = await settled(client, task)
+    assert (state(ended), code(ended)) == ("failed", "agentzero_lost")
+    assert "does not answer" in reason(ended)

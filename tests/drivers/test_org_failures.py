@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from parley.client import Json
 from parley.drivers.org.tools import Tools
 from parley.testing.waiting import until
 from tests.drivers.conftest import send, state, words
-from tests.drivers.test_org import BLOCK, house, latest, made, own, script, text
+from tests.drivers.test_org import BLOCK, house, latest, made, own, plan, script, statuses, text
 from tests.orgkernel.organisations import small
 
 HALF = "import sys; open(sys.argv[1] + '/first.txt', 'w').write('first'); print('ok')"
@@ -130,3 +131,67 @@ async def test_guidance_reaches_a_later_step_in_full_after_a_restart(tmp_path: P
         task = await send(client, "yes", task=task["id"])
     assert state(task) == "completed"
     assert text(made(task)["response"]).strip() == str(len(told))
+
+
+FLAKY = """
+import pathlib, sys
+count = pathlib.Path(sys.argv[1], "count.txt")
+count.write_text((count.read_text() if count.exists() else "") + "x")
+print("tried")
+sys.exit(len(count.read_text()) < {wanted})
+"""
+
+
+async def test_guidance_gives_the_step_as_many_attempts_as_it_had_before(tmp_path: Path) -> None:
+    folder = own(tmp_path, script(tmp_path / "org", FLAKY.format(wanted=9), max_retries=20))
+    async with house(tmp_path, folder=str(folder)) as (_, client):
+        task = await send(client, "Fix the bug")
+        assert state(task) == "input_required"
+        assert text(made(task)["count.txt"]) == "x" * 5
+        task = await send(client, "Try it a few more times", task=task["id"])
+    assert state(task) == "completed"
+    assert text(made(task)["count.txt"]) == "x" * 9
+
+
+async def test_guidance_that_brings_no_progress_ends_in_a_failure(tmp_path: Path) -> None:
+    folder = own(tmp_path, script(tmp_path / "org", FLAKY.format(wanted=99)))
+    async with house(tmp_path, folder=str(folder)) as (_, client):
+        task = await send(client, "Fix the bug")
+        for _ in range(3):
+            assert state(task) == "input_required"
+            task = await send(client, "Try again", task=task["id"])
+    assert state(task) == "failed"
+    assert "guidance was given 3 times without progress" in report_of(task)["reason"]
+
+
+async def test_step_numbers_do_not_fall_when_a_step_is_done_again(tmp_path: Path) -> None:
+    good = script(tmp_path / "org", "print('ok')", id="fix", name="Implement the fix", max_retries=9)
+    flaky = script(tmp_path / "org", FLAKY.format(wanted=3), id="test", name="Test the fix")
+    workflow = plan(good, flaky, {"id": "end", **script(tmp_path / "org", "print('ok')", name="Write it down")})
+    workflow["graph"]["edges"].append({"from": "test", "to": "fix", "condition": "on_fail"})
+    folder = small(tmp_path / "org", bugfix_workflow=workflow)
+    async with house(tmp_path, folder=str(folder)) as (_, client):
+        said, task = await statuses(client, "Fix the bug")
+    assert state(task) == "completed"
+    shown = [one.partition(", ")[0] for one in said if "(step" in one]
+    assert shown == [
+        "Bug Fix Workflow: implementing the fix (step 1/3", "Bug Fix Workflow: testing the fix (step 2/3",
+        "Bug Fix Workflow: implementing the fix (step 2/3", "Bug Fix Workflow: testing the fix (step 2/3",
+        "Bug Fix Workflow: implementing the fix (step 2/3", "Bug Fix Workflow: testing the fix (step 2/3",
+        "Bug Fix Workflow: writing it down (step 3/3",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "encoding"), [("log.txt", b"line\n", "utf-8"), ("data.bin", b"\0\xff--\n", None)]
+)
+async def test_a_large_file_says_how_it_is_encoded_at_its_address(
+    tmp_path: Path, name: str, content: bytes, encoding: str | None
+) -> None:
+    code = f"import sys; open(sys.argv[1] + '/{name}', 'wb').write({content!r} * 300_000); print('ok')"
+    folder = own(tmp_path, script(tmp_path / "org", code))
+    async with house(tmp_path, folder=str(folder)) as (_, client), httpx2.AsyncClient() as http:
+        task = await send(client, "Fix the bug")
+        (part,) = made(task)[name]["parts"]
+        assert made(task)[name]["metadata"].get("encoding") == encoding
+        assert (await http.get(part["url"])).content == content * 300_000

@@ -172,7 +172,7 @@ async def test_failures_without_end_are_asked_about_and_then_given_up(tmp_path: 
         *_, last = await house.run("bugfix, please", house.kernel.answered(last.state, "Try harder"))
     assert isinstance(last, Ended)
     assert ends == ["contingent"] * 3
-    assert len(house.works) == 8
+    assert len(house.works) == 20
     assert "Task Failure Report" in last.report_of.text
     assert last.report.status.state == "aborted"
 

@@ -55,7 +55,11 @@ class MadeFile(Struct, frozen=True):
     @property
     def metadata(self) -> Raw:
         about: dict[str, object] = {"mimeType": self.media_type, "size": self.size, "path": self.path}
-        if self.part.raw is not None:
+        if self.content is not None and self.size > INLINE_BYTES:
+            # Fetched by address, as it is: only text has an encoding there.
+            if _is_text(self.name, self.media_type) and _decoded(self.content) is not None:
+                about["encoding"] = "utf-8"
+        elif self.part.raw is not None:
             about["encoding"] = "base64"
         return Raw(msgspec.json.encode(about))
 
@@ -216,12 +220,20 @@ def _step(handle: int, name: str, *, make: bool) -> int:
     return inner
 
 
-def _text(name: str, media_type: str, content: bytes) -> str | None:
-    if not (media_type.startswith("text/") or media_type == "application/json" or _is_source(name)):
-        return None
+def _is_text(name: str, media_type: str) -> bool:
+    return media_type.startswith("text/") or media_type == "application/json" or _is_source(name)
+
+
+def _decoded(content: bytes) -> str | None:
     try:
-        text = content.decode()
+        return content.decode()
     except UnicodeDecodeError:
+        return None
+
+
+def _text(name: str, media_type: str, content: bytes) -> str | None:
+    text = _decoded(content) if _is_text(name, media_type) else None
+    if text is None:
         return None
     # An event has a limit too, and JSON writes some characters as several.
     fits = len(content) <= INLINE_BYTES and len(msgspec.json.encode(text)) <= INLINE_BYTES

@@ -33,6 +33,8 @@ from parley.orgkernel.triggers import Metrics
 from parley.orgkernel.verifying import agreed, refuted
 from parley.orgkernel.wording import times
 
+MAX_ROUNDS = 3
+"""So many answers in a row may bring no progress; the next question is an emergency."""
 MAX_TURNS = 200
 """Whatever a graph looks like, and whatever its nodes say."""
 
@@ -58,14 +60,15 @@ class Kernel:
         )  # fmt: skip
 
     def answered(self, state: State, text: str) -> State:
-        """Go on where the question was asked, with what the client said. Failures are still counted: they may go on."""
+        """Go on where the question was asked, with what the client said. Guidance gets a fresh set of attempts."""
         if state.proposed:
             return _decided(state, text)
         if state.confirming and agreed(text):
             return replace(state, node=state.back, confirming=False, verdict="yes", attempts={}, level="primary")
         return replace(
             state, node=state.back or state.node, confirming=False, verdict="no" if state.confirming else "",
-            attempts={}, guidance=(*state.guidance, kept_guidance(text))[-3:], level="primary",
+            attempts={}, failures=0, turns_since_progress=0, rounds=state.rounds + (not state.confirming),
+            guidance=(*state.guidance, kept_guidance(text))[-3:], level="primary",
         )  # fmt: skip
 
     async def run(self, task: Task, state: State) -> AsyncGenerator[Happening, None]:
@@ -171,11 +174,14 @@ class _Walk:
         return len([name for name in names if name in self.state.done]) / len(names)
 
     def step(self, condition: Condition | None) -> int:
-        """The number of the step at which it stands; beside the steps that of the one to which it goes back."""
+        """The number of the furthest step so far."""
         names = steps(self.workflow)
         if condition == "complete":
             return len(names)
-        return step_number(self.workflow, self.state.node) or step_number(self.workflow, self.state.back)
+        now = step_number(self.workflow, self.state.node) or step_number(self.workflow, self.state.back)
+        # A step that is done again belongs to the stage that was reached: the number never falls.
+        self.state = replace(self.state, reached=max(now, self.state.reached))
+        return self.state.reached
 
     async def happenings(self) -> AsyncGenerator[Happening, None]:
         while True:
@@ -193,7 +199,7 @@ class _Walk:
     def _step(self, node: Node) -> Step:
         report = self._kernel.reported(self, tool=_tool(node))
         due = self._due(report)
-        return Step(shown(report, self.workflow, self.role).text, self.state, report, due)
+        return Step(shown(report, self.workflow, self.role, doing=node.name).text, self.state, report, due)
 
     def _due(self, report: Report) -> bool:
         """Whether the role reports now: every so many turns, and at once when its level or its state is another."""
@@ -263,7 +269,7 @@ class _Walk:
             )
         if why:
             return state.noted(node.id, result.text)
-        progress = {} if node.id in state.done else {"turns_since_progress": 0}
+        progress = {} if node.id in state.done else {"turns_since_progress": 0, "rounds": 0}
         done = _merged(state.done, (node.id,))
         passed_over = _merged(state.passed_over, (node.id,) if result.skipped else ())
         return replace(
@@ -277,7 +283,7 @@ class _Walk:
         if level == "emergency":
             return self.ended(f"{node.name}: {why} ({cause})")
         if level == "contingent":
-            return self._asked(f"{node.name} did not succeed ({cause})")
+            return self._stuck(f"{node.name} did not succeed ({cause})")
         if self.state.attempts.get(node.id, 0) <= node.max_retries:
             return self._retried(node)
         return self._moved(node, "exhausted" if node.max_retries else "fail")
@@ -292,7 +298,7 @@ class _Walk:
         if found is None and outcome == "pass":
             return self.ended(f"The workflow does not say what follows {node.name}.")
         if found is None:
-            return self._asked(f"{node.name} did not succeed")
+            return self._stuck(f"{node.name} did not succeed")
         self.state = replace(self.state, node=found)
         return None
 
@@ -302,7 +308,7 @@ class _Walk:
             case "emergency":
                 return self.ended(reason)
             case "contingent":
-                return self._asked(reason)
+                return self._stuck(reason)
             case level:
                 self.state = replace(self.state, level=level)
                 return self._moved(node, "pass")
@@ -342,6 +348,12 @@ class _Walk:
         self.state = replace(self.state, proposed=proposal.digest, back=node.id)
         asked = self._asked(f"{node.name} runs code that a model wrote. Answer yes to run it, or say what to change.")
         return replace(asked, question=replace(asked.question, runs=proposal.text))
+
+    def _stuck(self, reason: str) -> Asked | Ended:
+        """Ask for guidance; or give up, after guidance has brought no progress several times in a row."""
+        if self.state.rounds >= MAX_ROUNDS:
+            return self.ended(f"{reason}; guidance was given {times(self.state.rounds)} without progress")
+        return self._asked(reason)
 
     def _asked(self, reason: str) -> Asked:
         back = self.state.back or self.workflow.graph.start

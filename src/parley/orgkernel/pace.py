@@ -109,8 +109,11 @@ def raised(one: Level, other: Level) -> Level:
     return one if LEVELS.index(one) >= LEVELS.index(other) else other
 
 
-def shown(report: Report, workflow: Workflow | None, role: Role | None, evidence: Evidence | None = None) -> Shown:
-    """A report in the client's words (contract 001, PACE → A2A)."""
+def shown(
+    report: Report, workflow: Workflow | None, role: Role | None, evidence: Evidence | None = None, doing: str = ""
+) -> Shown:
+    """A report in the client's words (contract 001, PACE → A2A). `doing` names the step where it is known better than
+    by its number."""
     known = evidence or Evidence()
     match report.status.pace_level:
         case "contingent":
@@ -118,9 +121,9 @@ def shown(report: Report, workflow: Workflow | None, role: Role | None, evidence
         case "emergency":
             return given_up(report, workflow, role, known)
         case "alternate":
-            return Retrying(f"{status_text(report, workflow)}, {RETRYING}")
+            return Retrying(f"{status_text(report, workflow, doing)}, {RETRYING}")
         case "primary":
-            return Working(status_text(report, workflow))
+            return Working(status_text(report, workflow, doing))
 
 
 def held(before: Shown | None, now: Shown) -> Shown:

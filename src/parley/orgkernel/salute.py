@@ -102,11 +102,11 @@ def health(level: Level, consecutive_failures: int) -> Health:
     return "degraded" if level == "alternate" or consecutive_failures >= 2 else "nominal"
 
 
-def status_text(report: Report, workflow: Workflow | None = None) -> str:
+def status_text(report: Report, workflow: Workflow | None = None, step: str = "") -> str:
     """ "Bug Fix Workflow: implementing the fix (step 3/5, 60% complete), role: …, tool: …"."""
     activity, unit = report.activity, report.unit
     about = [
-        f"{_what(report, workflow)}{_how_far(report)}",
+        f"{_what(report, workflow, step)}{_how_far(report)}",
         *([f"role: {unit.role_name or unit.role_id}"] if unit.role_name or unit.role_id else []),
         *([f"tool: {activity.current_tool}"] if activity.current_tool else []),
         *([f"attempt: {tries + 1}"] if (tries := activity.iterations_on_current_step) > 0 else []),
@@ -120,11 +120,12 @@ def percent(progress: float) -> int:
     return 100 if share == 1.0 else min(99, round(share * 100))
 
 
-def _what(report: Report, workflow: Workflow | None) -> str:
+def _what(report: Report, workflow: Workflow | None, step: str) -> str:
     activity = report.activity
     plan = workflow.name if workflow else title_name(activity.htn_plan) or plain_name(activity.bst_domain)
     node = step_node(workflow, activity.htn_step) if workflow else None
-    now = doing(node.name) if node else _STATES[report.status.state]
+    name = step or (node.name if node else "")
+    now = doing(name) if name else _STATES[report.status.state]
     return f"{plan}: {now}" if plan else now[:1].upper() + now[1:]
 
 

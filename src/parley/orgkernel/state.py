@@ -29,6 +29,10 @@ class State(Struct, frozen=True, omit_defaults=True):
     level: Level = "primary"
     failures: int = 0
     failures_total: int = 0
+    rounds: int = 0
+    """How often the client gave guidance since the last progress."""
+    reached: int = 0
+    """The highest number of a step that was shown."""
     turns: int = 0
     turns_since_progress: int = 0
     failed: tuple[str, ...] = ()

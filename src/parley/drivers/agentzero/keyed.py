@@ -86,9 +86,9 @@ class KeyTurn:
 
     async def _looked(self) -> Look:
         try:
-            return await patiently(
-                self._options.patience_s if self.begun else START_S, lambda: self._client.look(self._context)
-            )
+            options = self._options
+            seconds, most = (options.patience_s, None) if self.begun else (START_S, max(START_S, options.timeout_s))
+            return await patiently(seconds, lambda: self._client.look(self._context), most)
         except Lost as lost:
             raise Lost(lost.why, unsent=True) from None
 

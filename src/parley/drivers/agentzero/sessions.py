@@ -4,6 +4,7 @@ Messages carry ids that say which inputs of which run they hold, and Agent-Zero 
 that is taken up again finds what was sent, and sends nothing twice.
 """
 
+import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
@@ -15,7 +16,7 @@ from parley.core.turns import Done, NeedInput, Note, Output
 from parley.drivers.agentzero.client import SessionClient
 from parley.drivers.agentzero.files import spoken
 from parley.drivers.agentzero.shown import message_id, newest
-from parley.drivers.agentzero.watch import FORGOTTEN, SILENT, START_S, Watch, patiently
+from parley.drivers.agentzero.watch import FORGOTTEN, SILENT, START_S, Hung, Watch, answered, patiently
 from parley.drivers.agentzero.wire import Ill
 from parley.drivers.agentzero.words import Look
 from parley.drivers.remote.patience import Patience
@@ -81,8 +82,9 @@ class SessionTurn:
         return look
 
     async def _looked(self, context: str) -> Look:
-        seconds = self._options.patience_s if self._noted else START_S
-        return await patiently(seconds, lambda: self._client.look(context))
+        options = self._options
+        seconds, most = (options.patience_s, None) if self._noted else (START_S, max(START_S, options.timeout_s))
+        return await patiently(seconds, lambda: self._client.look(context), most)
 
     async def _said(self, first: int) -> AsyncGenerator[Output, None]:
         """Send the inputs from the first one that Agent-Zero does not have."""
@@ -125,14 +127,19 @@ class SessionTurn:
 
     async def _followed(self) -> AsyncGenerator[Output, None]:
         watch, patience = self._watch, Patience(self._options.patience_s)
+        clock, until = asyncio.get_running_loop().time, 0.0
         while True:
+            until = until or clock() + self._options.patience_s
             try:
-                look = await self._client.look(self._context, self._version)
+                look = await answered(lambda: self._client.look(self._context, self._version), until)
+            except Hung:
+                raise
             except Lost as lost:
                 watch.shaken = True
                 await patience.wait(lost)
                 continue
             patience.renew()
+            until = 0.0
             watch.shaken |= self._client.runtime != self._runtime
             if not look.known:
                 yield FORGOTTEN

@@ -175,14 +175,29 @@ class Watch:
                 yield artifact(path, content, roots)
 
 
-async def patiently(seconds: float, ask: Callable[[], Awaitable[Found]]) -> Found:
-    """Ask again and again, while there is no answer."""
-    patience = Patience(seconds)
+async def patiently(seconds: float, ask: Callable[[], Awaitable[Found]], most_s: float | None = None) -> Found:
+    """Ask again for some seconds while there is no answer; a call that hangs is given up after `most_s` in all."""
+    patience, until = Patience(seconds), asyncio.get_running_loop().time() + (most_s or seconds)
     while True:
         try:
-            return await ask()
+            return await answered(ask, until)
+        except Hung:
+            raise
         except Lost as lost:
             await patience.wait(lost)
+
+
+async def answered(ask: Callable[[], Awaitable[Found]], until: float) -> Found:
+    """One call, given up at a moment of the loop's clock."""
+    try:
+        async with asyncio.timeout_at(until):
+            return await ask()
+    except TimeoutError:
+        raise Hung("it does not answer") from None
+
+
+class Hung(Lost):
+    """It takes connections, and does not answer."""
 
 
 SILENT = Failed("agentzero_silent", "Agent-Zero has shown no sign of work for too long.")

@@ -102,6 +102,8 @@ class Wire:
             try:
                 self._read(await self._sent("GET", f"{self._url}{prefix}/health"), _Health)
             except Lost as lost:
+                if not isinstance(lost, Ill):
+                    raise Lost(lost.why, unsent=True) from None
                 ill = ill or (None if lost.why == NOT_JSON else Lost(lost.why, unsent=True))
             except (Refused, Stale):
                 continue
