@@ -12,6 +12,7 @@ import pytest
 
 from parley.cli import checks
 from parley.cli.doctor import examined, run_doctor
+from parley.processes import sandbox
 from parley.settings import load
 from parley.stores.locking import LOCK, lock
 
@@ -88,6 +89,20 @@ async def test_a_setting(given: dict[str, object], code: str) -> None:
 async def test_a_definition(here: Path, text: str, code: str) -> None:
     define(here, text)
     assert code in await codes()
+
+
+@pytest.mark.parametrize("model", ["openai:gpt-x", "offline"])
+async def test_bubblewrap_is_missed_where_an_organisation_has_a_model(
+    here: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    define(here, f"driver: org\nmodel: {model}\n")
+    (here / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(here / "bin"))
+    sandbox.bubblewrap.cache_clear()
+    try:
+        assert ("bubblewrap_missing" in await codes()) is (model != "offline")
+    finally:
+        sandbox.bubblewrap.cache_clear()
 
 
 async def test_a_port_that_is_taken() -> None:

@@ -214,7 +214,7 @@ async def test_a_runtime_reaches_only_its_own_agents_tasks(site: Site, http: htt
     [
         ("/agent-accounts/far/task-runs/pull", {"limit": 0}),
         ("/agent-accounts/far/task-runs/pull", {"wait_ms": -1}),
-        ("/agent-runtimes/runtime/heartbeat", {"task_runs": [{"task_run_id": "x"}]}),
+        ("/agent-runtimes/runtime/heartbeat", {"task_runs": [{"lease_id": "x"}]}),
         ("/agent-runtimes/runtime/heartbeat", {"status": "lazy"}),
         ("/agent-runtimes/runtime/control", {"task_run_ids": "x"}),
         ("/agent-runtimes/runtime/attach-via-pairing", {}),

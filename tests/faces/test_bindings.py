@@ -109,6 +109,42 @@ async def test_a_stream_is_the_task_and_then_what_happens(http: httpx2.AsyncClie
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+async def test_the_first_task_of_a_stream_has_no_more_history_than_was_asked_for(
+    http: httpx2.AsyncClient, wire: Wire
+) -> None:
+    writer = Wire(wire.name, "/agents/writer")
+    begun = await first_task(http, writer, history=0)
+    assert "history" not in begun
+    task = await first_task(http, writer, begun["id"], text="Ada", id_="m-2", history=0)
+    assert "history" not in task
+    again = (await first_task(http, writer))["id"]
+    assert len((await first_task(http, writer, again, text="Ada", id_="m-2", history=1))["history"]) == 1
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+async def test_a_follow_ups_stream_begins_with_the_task_at_work(http: httpx2.AsyncClient, wire: Wire) -> None:
+    """The agent has started on the answer by the time the stream begins, so the task is not submitted again."""
+    writer = Wire(wire.name, "/agents/writer")
+    begun = await first_task(http, writer)
+    assert begun["status"]["state"] in ("TASK_STATE_SUBMITTED", "submitted")
+    task = await first_task(http, writer, begun["id"], text="Ada", id_="m-2")
+    assert task["status"]["state"] in ("TASK_STATE_WORKING", "working")
+
+
+async def first_task(
+    http: httpx2.AsyncClient, wire: Wire, task: str = "", history: int | None = None, **more: Any
+) -> Json:
+    """The Task that a stream begins with; it is read to its end."""
+    method, path, body = wire.request("stream", task, **more)
+    if history is not None:
+        (body or {}).get("params", body)["configuration"] = {"historyLength": history}
+    version = {"A2A-Version": "1.0"} if wire.name.endswith("1.0") else {}
+    _, frame = events(await http.request(method, path, json=body, headers=version))[0]
+    shown = frame["result"] if wire.name.startswith("JSON-RPC") else frame
+    return shown.get("task", shown)
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 async def test_a_question_is_asked_answered_and_a_task_canceled(http: httpx2.AsyncClient, wire: Wire) -> None:
     writer = Wire(wire.name, "/agents/writer")
     sent = writer.result(await writer.ask(http, "send"))

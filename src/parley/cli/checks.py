@@ -14,9 +14,12 @@ from parley import extras
 from parley.cli.server import check_binding
 from parley.definitions.reading import Reading, sources
 from parley.drivers.llm import LlmDriver
+from parley.drivers.org import OrgDriver
 from parley.errors import ConfigurationError
 from parley.file_modes import OTHERS
 from parley.models.names import key_variable
+from parley.models.offline import NAME as OFFLINE
+from parley.processes.sandbox import bubblewrap
 from parley.security.secrets import FILE as KEYS
 from parley.settings import FILE as SETTINGS_FILE
 from parley.settings import Settings, blobs_location
@@ -58,6 +61,7 @@ def local_findings(settings: Settings, reading: Reading) -> Iterator[Finding]:
     yield from _definitions(reading)
     yield from _extras(settings, reading)
     yield from _servers_of_tools(settings, reading)
+    yield from _sandboxes(reading)
     yield from _this_machine(settings)
     yield from python_findings(sys.version_info[:3])
 
@@ -206,6 +210,18 @@ def _servers_of_tools(settings: Settings, reading: Reading) -> Iterator[Finding]
             yield error(
                 "mcp_command_missing", f"The MCP server {name} runs {run[0]}, which is not there.", "Install it."
             )
+
+
+def _sandboxes(reading: Reading) -> Iterator[Finding]:
+    """Organisations with a model may run code that the model wrote."""
+    organised = [one.driver.agent for one in reading.defined if isinstance(one.driver, OrgDriver)]
+    slugs = [agent.slug for agent in organised if agent.model not in (None, OFFLINE)]
+    if slugs and (reason := bubblewrap().reason):
+        yield warning(
+            "bubblewrap_missing",
+            f"Approved code of the models of {', '.join(slugs)} runs without a sandbox: {reason}.",
+            "Install the package bubblewrap (the program bwrap), and let it create namespaces.",
+        )
 
 
 def _this_machine(settings: Settings) -> Iterator[Finding]:

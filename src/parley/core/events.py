@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from parley.core.access import Principal, Reach
 from parley.core.agents import Rescue
 from parley.core.artifacts import Parts
 from parley.core.conversations import Message
@@ -55,12 +56,16 @@ class Submitted(_Event, tag="submitted", frozen=True):
     assignment: Assignment | None = None
     """What it was made for, where a contract says more than that an agent is asked."""
     rules: Rules | None = None
+    reach: Reach | None = None
+    """Rights of the caller beyond its name, such as the agents that it is limited to."""
 
 
 class InputReceived(_Event, tag="input", frozen=True):
     message: Message
     trace: Trace | None = None
     """What the caller said about where it comes from, if it did."""
+    agents: tuple[str, ...] = ()
+    """The only agents that the sender may use, if it is limited; the turns that follow are limited to them too."""
 
 
 class Started(_Event, tag="started", frozen=True):
@@ -301,6 +306,17 @@ def decode(body: bytes) -> Payload:
 
 def type_of(payload: Payload) -> str:
     return _TYPES[type(payload)]
+
+
+def caller_of(events: Iterable[Event]) -> Principal | None:
+    """On whose behalf a run works, with the limits of everybody who has given it input; from its log."""
+    caller: Principal | None = None
+    for event in events:
+        if isinstance(event.payload, Submitted):
+            caller = Principal.parse(event.payload.principal, event.payload.reach)
+        elif isinstance(event.payload, InputReceived) and caller is not None:
+            caller = caller.narrowed(event.payload.agents)
+    return caller
 
 
 def content_of(payload: Payload | None) -> Parts:

@@ -39,6 +39,17 @@ def standing(run: Run | None, owner: str, epoch: int | None = None) -> Standing:
             return "lost"
 
 
+def last_claim(run: Run, owner: str) -> Lease | None:
+    """The claim that a report of `owner` is about when it names no lease: the one it holds, or the one that has ended.
+
+    None while nobody can have claimed the run, or somebody else holds it.
+    """
+    waiting = run.epoch == 0 or (run.state is State.SUBMITTED and run.resuming)
+    if waiting or (run.state is State.WORKING and run.owner != owner):
+        return None
+    return Lease(owner, run.id, run.epoch)
+
+
 def time_left(run: Run, timeout_s: float | None) -> int | None:
     """How long (ms) the run's next turn may take, if its agent's time is limited."""
     return None if timeout_s is None else max(0, int(timeout_s * 1000) - run.spent_ms)

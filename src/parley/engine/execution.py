@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 
+from parley.core.access import Principal
 from parley.core.agents import Agent
 from parley.core.commands import Begin, Emit, Recover, Report
 from parley.core.conversations import hops_of
@@ -40,8 +41,8 @@ from parley.telemetry.trace import NONE, current, enter
 
 GRACE_S = 5.0
 
-AskFor = Callable[[Run, int, str, str, int], Awaitable[View]]
-"""Who asks, its how-manieth question, whom, what, and through how many servers the matter has come."""
+AskFor = Callable[[Run, Principal, int, str, str, int], Awaitable[View]]
+"""Asks another agent: the run that asks, its caller, the number of the question, the agent, the text, the hops."""
 
 
 class Execution:
@@ -351,7 +352,7 @@ class Execution:
         async def ask(agent: str, text: str) -> View:
             nonlocal asked
             asked += 1
-            return await self._ask(run, asked, agent, text, max(map(hops_of, turn.inputs)))
+            return await self._ask(run, turn.principal, asked, agent, text, max(map(hops_of, turn.inputs)))
 
         async def recall(most: int) -> list[Round]:
             return await earlier_rounds(self._store, run, most, self._attachments.told)

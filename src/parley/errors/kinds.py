@@ -349,6 +349,12 @@ class ReplyTooLarge(ParleyError):
     code = "remote_too_large"
 
 
+class ReplyCompressed(ReplyTooLarge):
+    """A compressed answer, which may be of any size once it is unpacked; none was asked for."""
+
+    code = "remote_compressed"
+
+
 class UnknownToolPack(Invalid):
     """No tool pack of this name is served here."""
 

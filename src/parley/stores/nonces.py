@@ -1,8 +1,9 @@
 """Nonces ride with the log: claims that wait are written together, and a known one concerns nobody but its caller."""
 
 import asyncio
+import secrets
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from msgspec import Struct
@@ -41,6 +42,19 @@ def claiming(hand_in: Callable[[Claim, Done], None], nonce: str, until: int) -> 
     future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     hand_in(Claim(nonce.encode(), until), partial(_decided, future))
     return future
+
+
+async def check_committing(
+    claim: Callable[[str, int], Awaitable[bool]], patience_s: float, committed: Callable[[], int] = int, size: int = 16
+) -> None:
+    """Claim a nonce that is forgotten soon. A writer that commits other work meanwhile is busy, not stuck."""
+    before = committed()
+    try:
+        async with asyncio.timeout(patience_s):
+            await claim(secrets.token_hex(size), 0)
+    except TimeoutError:
+        if committed() == before:
+            raise StoreUnavailable("The store does not write.") from None
 
 
 def _decided(future: "asyncio.Future[bool]", error: ParleyError | None) -> None:

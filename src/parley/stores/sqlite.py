@@ -9,7 +9,7 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
@@ -20,24 +20,26 @@ import msgspec
 
 from parley.core.events import Event, restored
 from parley.core.runs import Run, State, erased
-from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
+from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey
 from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
 from parley.file_modes import make_private_file, make_private_folder, restrict
 from parley.ids import RunId
 from parley.stores.library import NOTE, DatabaseLibrary, sqlite_text, statements
 from parley.stores.listings import filters, paged
 from parley.stores.locking import LOCK, lock
-from parley.stores.nonces import FORGET_BATCH, Claim, claiming, forget_some, write_claims
+from parley.stores.nonces import FORGET_BATCH, Claim, check_committing, claiming, forget_some, write_claims
 from parley.stores.refolding import refolded
 from parley.stores.schema import migrate_sqlite
+from parley.stores.writers import Settled, answer
 from parley.telemetry import tell
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 Waiting = tuple[Append | Claim, Done]
-Settled = tuple[Done, ParleyError | None]
 
 MAX_BATCH = 512
+PROBE_BYTES = 4096
+"""More than fits into a page beside others, so that a database which may not grow refuses it."""
 FILE = "parley.db"
 
 _INSERT_RUN = """
@@ -48,6 +50,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHIN
 _UPDATE_RUN = """
 UPDATE runs SET version = ?, hash = ?, state = ?, owner = ?, ended = ?, updated_at = ?, status_at = ?, body = ?
 WHERE run_id = ? AND version = ?"""
+_SELECT_EVENTS = "SELECT seq, at, type, payload, digest, hash FROM events WHERE run_id = ? AND seq > ?"
 _INSERT_EVENT = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES (?, ?, ?, ?, ?, ?)"
 _INSERT_KEY = f"""
 INSERT INTO keys (scope, name, run_id, version, digest, at) VALUES (?, ?, ?, ?, ?, ?)
@@ -97,11 +100,18 @@ class SqliteReader:
         return await refolded(Head(_decode_run(row[0]), *row[1:]), self.read) if row else None
 
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
-        rows = await self._all(
-            "SELECT seq, at, type, payload, digest, hash FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?",
-            run, after, limit,
-        )  # fmt: skip
-        return [restored(run, *row) for row in rows]
+        sql = f"{_SELECT_EVENTS} ORDER BY seq LIMIT ?"
+        return await self._call(lambda connection: _page(run, connection.execute(sql, (run, after, limit))))
+
+    async def read_types(self, run: RunId, types: Collection[str], after: int, limit: int) -> list[Event]:
+        sql = f"{_SELECT_EVENTS} AND {_one_of(types)} ORDER BY seq LIMIT ?"
+        values = (run, after, *types, limit)
+        return await self._call(lambda connection: _page(run, connection.execute(sql, values)))
+
+    async def read_last(self, run: RunId, types: Collection[str], limit: int) -> list[Event]:
+        sql = f"{_SELECT_EVENTS} AND {_one_of(types)} ORDER BY seq DESC LIMIT ?"
+        rows = await self._all(sql, run, 0, *types, limit)
+        return [restored(run, *row) for row in reversed(rows)]
 
     async def find_key(self, scope: str, name: str) -> StoredKey | None:
         row = await self._one("SELECT run_id, version, digest, at FROM keys WHERE scope = ? AND name = ?", scope, name)
@@ -171,6 +181,22 @@ class SqliteReader:
         return connection
 
 
+def _one_of(types: Collection[str]) -> str:
+    return f"type IN ({', '.join('?' * len(types))})"
+
+
+def _page(run: RunId, rows: Iterable[Row]) -> list[Event]:
+    """Read and decode some events. Runs in a reader's thread."""
+    events: list[Event] = []
+    size = 0
+    for row in rows:
+        events.append(restored(run, *row))
+        size += len(row[3] or b"")
+        if size >= READ_BYTES:
+            break
+    return events
+
+
 class SqliteStore(SqliteReader):
     """The one writer of a data directory."""
 
@@ -181,6 +207,8 @@ class SqliteStore(SqliteReader):
         self._waiting: list[Waiting] = []
         self._backlog: list[Waiting] = []
         self._closing = False
+        self._committed = 0
+        """How many batches the writer has committed."""
         self._queue: queue.SimpleQueue[list[Waiting] | None] = queue.SimpleQueue()
         self._writing = connect(self._path)
         migrate_sqlite(self._writing)
@@ -193,6 +221,9 @@ class SqliteStore(SqliteReader):
 
     async def claim(self, nonce: str, until: int) -> bool:
         return await claiming(self._hand_in, nonce, until)
+
+    async def check_writing(self, patience_s: float) -> None:
+        await check_committing(self.claim, patience_s, lambda: self._committed, PROBE_BYTES)
 
     def _hand_in(self, work: Append | Claim, done: Done) -> None:
         if self._closed:
@@ -244,11 +275,12 @@ class SqliteStore(SqliteReader):
         while batch := self._take():
             try:
                 settled: list[Settled] = self._commit(batch)
+                self._committed += 1
             except Exception as error:  # noqa: BLE001 - a writer that dies silently would hang everyone
                 tell("append.failed", error=error)
                 reason = StoreUnavailable("The store refused the write; nothing of it was kept.")
                 settled = [(done, reason) for _, done in batch]
-            self._loop.call_soon_threadsafe(_answer, settled)
+            self._loop.call_soon_threadsafe(answer, settled)
 
     def _take(self) -> list[Waiting]:
         """What waits, up to a batch, at least one; empty when the store is closing."""
@@ -281,6 +313,9 @@ class _transaction:  # noqa: N801 - reads as a statement
         self._connection = connection
 
     def __enter__(self) -> None:
+        if self._connection.in_transaction:
+            # An earlier ROLLBACK failed, as the disk did.
+            self._connection.execute("ROLLBACK")
         self._connection.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -394,8 +429,3 @@ def _erase(connection: sqlite3.Connection, run: RunId) -> None:
         )
         connection.execute("DELETE FROM events WHERE run_id = ?", (run,))
         connection.execute("DELETE FROM keys WHERE scope = ?", (LASTING + run,))
-
-
-def _answer(settled: list[Settled]) -> None:
-    for done, error in settled:
-        done(error)

@@ -9,8 +9,9 @@ from parley.core.turns import Status
 from parley.drivers.agentzero.words import Item
 
 _ICON = re.compile(r"icon://\S*\s*")
-_METER = re.compile(r"[|\s]+$")
-_ERROR = re.compile(r"\b[A-Za-z_.]*(?:Error|Exception)\b")
+# Each begins only where no character of its own stands before, so that a text is searched in linear time.
+_METER = re.compile(r"(?<![|\s])[|\s]++\Z")
+_ERROR = re.compile(r"(?<![A-Za-z_.])[A-Za-z_.]*(?:Error|Exception)\b")
 _SILENT = frozenset(("user", "response", "error", "util", "input"))
 """What the chat's log has besides what the agent does."""
 

@@ -6,6 +6,7 @@ from parley.engine.ports.drivers import Distant, Driver, Forsaken, Gated, Leavin
 from parley.engine.ports.library import Found, Legible, Library
 from parley.engine.ports.logs import (
     LASTING,
+    READ_BYTES,
     Append,
     Archive,
     Done,
@@ -25,6 +26,7 @@ from parley.engine.ports.tools import ToolPack, ToolResult
 
 __all__ = [
     "LASTING",
+    "READ_BYTES",
     "Answered",
     "Append",
     "Archive",

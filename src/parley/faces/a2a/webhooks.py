@@ -11,6 +11,7 @@ from parley.core.runs import Run
 from parley.engine.delivery import Verdict
 from parley.engine.exchange import Exchange
 from parley.engine.hooks import Hook
+from parley.engine.offload import off_loop
 from parley.errors import OutboundRefused
 from parley.faces.a2a.dialect import encode
 from parley.faces.a2a.showing import Showing
@@ -71,7 +72,8 @@ class Webhooks:
         if hook.version == "1.0":
             return encode(update)
         view = await self._exchange.view(run.id, upto=event.seq)
-        return encode(self._old.task(await self._showing.task(view, None)))
+        shown = await self._showing.task(view, None)
+        return await off_loop(shown.size, lambda: encode(self._old.task(shown)))
 
     async def _signature(self, body: bytes, run: Run, event: Event) -> str:
         """Over exactly these bytes, with who, what and when in its header, so that no other post can borrow it."""

@@ -7,7 +7,8 @@ from msgspec import UNSET, Struct
 
 from parley.core.artifacts import Part
 from parley.core.conversations import Message
-from parley.core.leases import Lease
+from parley.core.leases import Lease, last_claim
+from parley.core.runs import Run
 from parley.errors import LeaseLost
 from parley.ids import RunId
 from parley.security.runtimes import Runtime
@@ -39,8 +40,14 @@ def lease_named(runtime: Runtime, run_id: str, name: str) -> Lease | None:
     return Lease(str(runtime.principal), RunId(run_id), int(epoch))
 
 
-def held_lease(runtime: Runtime, run_id: str, name: str) -> Lease:
-    lease = lease_named(runtime, run_id, name)
+def held_lease(runtime: Runtime, run: Run, name: str | None) -> Lease:
+    """The lease that a report is about; without a name the current one, which token and task identify."""
+    if name is None:
+        lease = last_claim(run, str(runtime.principal))
+        if lease is None:
+            raise LeaseLost("This runtime does not hold the task; pull it first.")
+        return lease
+    lease = lease_named(runtime, run.id, name)
     if lease is None:
         raise LeaseLost("This is not a lease of this runtime.")
     return lease

@@ -7,6 +7,7 @@ from starlette.types import Receive, Scope
 
 from parley.clock import iso, now_ms
 from parley.core.agents import Agent
+from parley.core.leases import Lease, last_claim
 from parley.core.runs import State
 from parley.engine.elsewhere import Elsewhere
 from parley.engine.exchange import Exchange
@@ -14,9 +15,9 @@ from parley.engine.ports import Distant
 from parley.errors import AgentNotFound, NotAnEdgeAgent
 from parley.faces.edge.claims import Platform, lease_id, lease_named
 from parley.faces.edge.serving import Reply, body_of, route, rung, token_of, watching
-from parley.faces.edge.words import AttachIn, ControlIn, HeartbeatIn, Nothing
+from parley.faces.edge.words import AttachIn, ControlIn, HeartbeatIn, HeldIn, Nothing
 from parley.ids import RunId, is_id
-from parley.security.runtimes import Described, Runtimes
+from parley.security.runtimes import Described, Runtime, Runtimes
 
 PULL_INTERVAL_S = 1
 MAX_BODY = 256 * 1024
@@ -72,9 +73,7 @@ class RuntimeCalls:
         runtime = await self._runtimes.runtime_for(token_of(scope))
         told = await body_of(receive, HeartbeatIn, MAX_BODY)
         await self._runtimes.note(runtime, told.status or "ready")
-        claims = [
-            (one.task_run_id, lease_named(runtime, one.task_run_id, one.lease_id)) for one in told.task_runs or ()
-        ]
+        claims = [(one.task_run_id, await self._lease(runtime, one)) for one in told.task_runs or ()]
         held = await self._elsewhere.renew([lease for _, lease in claims if lease is not None])
         renewed = [one for one in held if one.standing == "held"]
         return 200, {
@@ -124,6 +123,12 @@ class RuntimeCalls:
             "platform": self._platform, "attached_at": iso(runtime.attached_at), "last_seen_at": iso(seen.at),
             "active": True, "queued": len(waiting), "running": await self._elsewhere.running(str(runtime.principal)),
         }  # fmt: skip
+
+    async def _lease(self, runtime: Runtime, held: HeldIn) -> Lease | None:
+        if held.lease_id is not None:
+            return lease_named(runtime, held.task_run_id, held.lease_id)
+        run = await self._exchange.commands.stored(held.task_run_id)
+        return None if run is None or run.agent != runtime.agent else last_claim(run, str(runtime.principal))
 
     async def _to_stop(self, owner: str, agent: str, run_ids: list[str]) -> tuple[list[str], list[str]]:
         canceled: list[str] = []

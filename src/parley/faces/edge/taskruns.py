@@ -63,7 +63,7 @@ class TaskRunCalls:
         """With nothing to show it only renews the lease."""
         runtime, run, body = await self._addressed(scope, receive)
         told = decoded(body, ProgressIn)
-        lease, status = held_lease(runtime, run.id, told.lease_id), outputs.progressed(told)
+        lease, status = held_lease(runtime, run, told.lease_id), outputs.progressed(told)
         if status is not None:
             run = (await self._elsewhere.say(lease, status)).run
         held = (await self._elsewhere.renew([lease]))[0]
@@ -77,7 +77,7 @@ class TaskRunCalls:
     async def artifact(self, scope: Scope, receive: Receive) -> Reply:
         runtime, run, body = await self._addressed(scope, receive)
         wanted = decoded(body, ArtifactIn, InvalidArtifact)
-        lease = held_lease(runtime, run.id, wanted.lease_id)
+        lease = held_lease(runtime, run, wanted.lease_id)
         file = files.written(run, wanted, self._base_url)
         digest = files.digest_of(file, wanted)
         key = Key(f"{LASTING}{run.id}", f"file/{lease.epoch}/{digest.hex()}", digest)
@@ -97,7 +97,7 @@ class TaskRunCalls:
 
     async def release(self, scope: Scope, receive: Receive) -> Reply:
         runtime, run, body = await self._addressed(scope, receive)
-        lease = held_lease(runtime, run.id, decoded(body, ReleaseIn).lease_id)
+        lease = held_lease(runtime, run, decoded(body, ReleaseIn).lease_id)
         run = await self._elsewhere.release(lease)
         return 200, {"task_run_id": run.id, "status": run.state.value if run.ended else "queued"}
 
@@ -133,7 +133,7 @@ class TaskRunCalls:
         return runtime, run, body
 
     async def _finish(self, runtime: Runtime, run: Run, told: EndIn, ending: list[Output]) -> Reply:
-        lease, asked = held_lease(runtime, run.id, told.lease_id), _asked(ending)
+        lease, asked = held_lease(runtime, run, told.lease_id), _asked(ending)
         outcome = await self._elsewhere.finish(lease, ending, _digest(asked, told))
         status = outcome.run.state.value if outcome.run.ended else asked
         return 200, {"task_run_id": run.id, "status": status, "idempotent": outcome.replayed}
