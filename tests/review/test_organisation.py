@@ -119,3 +119,15 @@ async def test_a_task_reaches_its_own_files(place: Place) -> None:
     (place.folder / "org" / "tasks" / task["id"] / "late.txt").write_text("here now")
     answered = await place.ask(ANN, "It is in late.txt", taskId=task["id"])
     assert answered["artifacts"][-1]["parts"] == [{"text": "here now"}]
+
+
+@pytest.mark.parametrize(
+    "page", ["/console/organisation/org", "/console/organisation/org/now", "/console/organisation"]
+)
+async def test_the_console_shows_reports_only_to_those_who_may_see_their_task(place: Place, page: str) -> None:
+    bobs = await place.ask(BOB, "Fix bug: show prices.py")
+    assert bobs["status"]["state"] == "TASK_STATE_COMPLETED"
+    await place.ask(ANN, "Fix bug: keep the report")
+    shown = {who: (await place.house.ask(who, "GET", page)).text for who in (ANN, "admin", *OTHERS, "reader")}
+    assert {who for who, text in shown.items() if "escalating, critical" in text} == {ANN, "admin"}
+    assert {who for who, text in shown.items() if "Nobody has reported yet" in text} == {*OTHERS, "reader"} - {"admin"}

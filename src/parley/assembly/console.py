@@ -42,7 +42,8 @@ def newcomers(exchange: Exchange, settings: Settings, records: Records, edge: Ed
         transport = LimitedTransport(GuardedTransport(guard), MAX_BYTES)
         return httpx2.AsyncClient(transport=transport, timeout=TIMEOUT_S, follow_redirects=True)
 
-    return Newcomers(edge.pairing, Added(exchange, records, here=settings.auth == "local"), open_client)
+    added = Added(exchange, records, guard=None if settings.auth == "local" else guard)
+    return Newcomers(edge.pairing, added, open_client)
 
 
 @asynccontextmanager
@@ -72,3 +73,4 @@ async def open_console(
     finally:
         for loop in loops:
             await loop.stop()
+        await newcomers.added.close()

@@ -2,14 +2,14 @@
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
 from msgspec.structs import replace
 
 from parley.core.events import Event
 from parley.core.runs import Run, State, erased
-from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey
+from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.shelf import MemoryLibrary
@@ -138,6 +138,10 @@ class MemoryStore:
             self._events[run] = events[len(gone) :]
             keys = [(place, stored) for place, stored in self._keys.items() if place[0] == LASTING + run]
             self._drop_keys([place for place, stored in keys if stored.version <= floor])
+
+    async def trim_all(self, trims: Sequence[Trim]) -> None:
+        for one in trims:
+            await self.trim(one.run, one.floor, one.snapshot)
 
     async def erase(self, run: RunId) -> None:
         head = self._heads[run]

@@ -14,7 +14,7 @@ from parley.stores.pool import Pool
 from parley.telemetry import tell
 
 MAX_BATCH = 512
-FORGET_BATCH = 1000
+FORGET_BATCH = 500
 
 _CLAIM_ONE = "INSERT INTO nonces (nonce, until) VALUES (?, ?) ON CONFLICT (nonce) DO NOTHING"
 _FORGET_SOME = """
@@ -24,7 +24,8 @@ _CLAIM_ALL = """
 INSERT INTO nonces (nonce, until)
 SELECT nonce, until FROM unnest($1::bytea[], $2::bigint[]) AS row (nonce, until) ORDER BY nonce
 ON CONFLICT (nonce) DO NOTHING RETURNING nonce"""
-_FORGET_ALL = "WITH gone AS (DELETE FROM nonces WHERE until < $1 RETURNING 1) SELECT count(*) FROM gone"
+_FORGET_SOME_THERE = """
+DELETE FROM nonces WHERE nonce IN (SELECT nonce FROM nonces WHERE until < $1 ORDER BY until LIMIT $2) RETURNING 1"""
 
 
 class Claim(Struct, frozen=True):
@@ -74,6 +75,15 @@ def write_claims(connection: sqlite3.Connection, claims: list[Claiming]) -> list
     ]
 
 
+async def in_batches(forget: Callable[[], Awaitable[int]]) -> int:
+    """Delete batch after batch, until one is not full; how many in all. Others write between two of them."""
+    gone = batch = await forget()
+    while batch == FORGET_BATCH:
+        batch = await forget()
+        gone += batch
+    return gone
+
+
 def forget_some(connection: sqlite3.Connection, before: int) -> int:
     """At most a batch, so that the writer does not wait long."""
     return connection.execute(_FORGET_SOME, (before, FORGET_BATCH)).rowcount
@@ -95,7 +105,10 @@ class PostgresNonces:
         return await claiming(self._hand_in, nonce, until)
 
     async def forget_nonces(self, before: int) -> int:
-        return (await self._pool.fetch(_FORGET_ALL, before))[0][0]
+        return await in_batches(lambda: self._forget_some(before))
+
+    async def _forget_some(self, before: int) -> int:
+        return len(await self._pool.fetch(_FORGET_SOME_THERE, before, FORGET_BATCH))
 
     async def close(self) -> None:
         """What was handed in is decided first."""

@@ -10,7 +10,7 @@ WARNINGS = frozenset(
         "mcp.not_started", "mcp.stuck", "model.failed", "nodes.not_kept", "nodes.not_read",
         "org.command_failed", "org.model_failed", "org.no_sandbox", "org.not_reported", "org.problem", "org.unwatched",
         "push.broken", "push.dead", "push.refused", "push.unreadable", "replica.buried", "replica.died",
-        "runtime.not_noted", "secrets.readable_by_others", "signals.lost", "signing.key_unreadable",
+        "retention.failed", "runtime.not_noted", "secrets.readable_by_others", "signals.lost", "signing.key_unreadable",
         "slots.vacated", "step.broken", "stream.broken", "tool.broken", "tool.failed", "tool.token_unreadable",
         "telemetry.failed", "tool.unwatched", "turn.broken", "turn.stuck", "urls.unavailable",
     }

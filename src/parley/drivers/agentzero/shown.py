@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from parley.core.sanitising import sanitised_error
 from parley.core.turns import Status
 from parley.drivers.agentzero.words import Item
 
@@ -74,8 +75,8 @@ class Course(Struct):
 
 
 def plain(heading: str) -> str:
-    """Without the signs that are meant for a web page."""
-    return _METER.sub("", _ICON.sub("", heading)).strip()
+    """Without the signs that are meant for a web page, and without secrets."""
+    return sanitised_error(_METER.sub("", _ICON.sub("", heading)).strip())
 
 
 def kind_of(error: str) -> str:

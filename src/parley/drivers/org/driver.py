@@ -109,6 +109,11 @@ class OrgDriver:
                 async for output in _said(happening, turn, since, roots):
                     yield output
 
+    def run_of(self, report: Report) -> RunId | None:
+        """The run that a report is about, by the folder it works in; None for a report of something else."""
+        folder = Path(report.location.working_directory)
+        return RunId(unquote(folder.name)) if folder.parent in (self._setup.work, self._setup.work.resolve()) else None
+
     async def left(self) -> list[RunId]:
         return await asyncio.to_thread(_runs_in, self._setup.work)
 
