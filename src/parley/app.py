@@ -4,6 +4,7 @@ import gc
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
@@ -231,7 +232,8 @@ async def open_faces(
     async with open_records(settings) as records:
         signing = signing_keys(settings, records, base_url)
         entrance = gate(settings, records)
-        cards = Cards(base_url, _access(settings), signing.sign_card)
+        default = partial(_default_agent, exchange, settings)
+        cards = Cards(base_url, _access(settings), signing.sign_card, default)
         async with open_push(exchange, settings, records, signing, base_url) as push:
             pages = AddressPages(base_url, settings.platform_name, authenticated=settings.auth == "required")
             a2a = _A2A(exchange, settings, cards, push, pages)
@@ -283,7 +285,7 @@ class _A2A:
         self.discovery = Discovery(exchange, cards, cards.base_url, self.default, modern=modern, pages=pages)
 
     def default(self) -> str | None:
-        return self._settings.default_agent or next(iter(self._exchange.agents), None)
+        return _default_agent(self._exchange, self._settings)
 
     def addresses(self, routes: Sequence[BaseRoute]) -> Addresses:
         most = self._settings.max_body_bytes
@@ -291,6 +293,11 @@ class _A2A:
             self._exchange, JsonRpc(self.operations, most), Rest(self.operations, most), self.discovery,
             Router(routes, redirect_slashes=False, default=_not_found),
         )  # fmt: skip
+
+
+def _default_agent(exchange: Exchange, settings: Settings) -> str | None:
+    """The slug of the agent behind `/`, as of now."""
+    return settings.default_agent or next(iter(exchange.agents), None)
 
 
 @asynccontextmanager

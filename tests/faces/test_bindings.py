@@ -165,6 +165,33 @@ async def test_a_question_is_asked_answered_and_a_task_canceled(http: httpx2.Asy
     assert b"TASK_NOT_CANCELABLE" in refused.content
 
 
+@pytest.mark.parametrize("prefix", ["", "/v1"], ids=["1.0", "0.3"])
+async def test_a_cancel_may_have_null_for_a_body(http: httpx2.AsyncClient, prefix: str) -> None:
+    """The official Go client writes a request without parameters so."""
+    version = {"A2A-Version": "0.3" if prefix else "1.0"}
+    task = WIRES[0].result(await Wire(WIRES[0].name, "/agents/writer").ask(http, "send"))["task"]["id"]
+    headers = {**version, "Content-Type": "application/json"}
+    for body in (b"null", b" null\n"):
+        path = f"/agents/writer{prefix}/tasks/{task}:cancel"
+        reply = await http.post(path, content=body, headers=headers)
+        if reply.status_code == 200:
+            assert reply.json()["status"]["state"].startswith("TASK_STATE_CANCEL")
+        else:
+            assert b"TASK_NOT_CANCELABLE" in reply.content
+    assert (await http.get(f"/agents/writer/tasks/{task}", headers=NEW)).json()["status"]["state"].endswith("CANCELED")
+
+
+@pytest.mark.parametrize("wire", [one for one in WIRES if one.name.endswith("0.3")], ids=lambda wire: wire.name)
+async def test_a_push_configuration_of_0_3_may_name_no_scheme(
+    http: httpx2.AsyncClient, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Wire(wire.name, "/agents/writer")
+    sent = writer.result(await writer.ask(http, "send"))
+    monkeypatch.setitem(HOOK, "authentication", {})
+    made = writer.result(await writer.ask(http, "set_hook", sent.get("task", sent)["id"]))
+    assert "authentication" not in made["pushNotificationConfig"]
+
+
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 async def test_a_stream_is_resumed_after_its_last_event(http: httpx2.AsyncClient, wire: Wire) -> None:
     whole = events(await wire.ask(http, "stream", headers={"Idempotency-Key": "k"}))

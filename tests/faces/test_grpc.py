@@ -161,6 +161,18 @@ async def test_cards_are_given_in_both_services(stubs: Stubs) -> None:
     assert {one.transport for one in older.additional_interfaces} == {"JSONRPC", "HTTP+JSON"}
 
 
+async def test_the_default_agents_card_of_0_3_lists_grpc(stubs: Stubs) -> None:
+    """Only the default agent's: a request of 0.3 has no field that names another one."""
+    async with httpx2.AsyncClient() as http:
+        cards = [
+            (await http.get(f"{stubs.server.agent(slug)}/.well-known/agent-card.json")) for slug in ("echo", "file")
+        ]
+    place = await address_of(stubs.server)
+    listed = [{one["transport"]: one["url"] for one in card.json()["additionalInterfaces"]} for card in cards]
+    assert [one.get("GRPC") for one in listed] == [place, None]
+    assert all({"JSONRPC", "HTTP+JSON"} <= set(one) for one in listed)
+
+
 REFUSED = {
     "an unknown task": ("GetTask", new.GetTaskRequest(id="nope"), (), ("NOT_FOUND", "TASK_NOT_FOUND")),
     "an unknown agent": ("SendMessage", ask("x", "nobody"), (), ("NOT_FOUND", "AGENT_NOT_FOUND")),

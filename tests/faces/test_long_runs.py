@@ -11,6 +11,7 @@ import pytest
 from parley import Text, Turn, agent
 from parley.core.artifacts import text_part
 from parley.core.events import ArtifactAdded, Event, InputRequired, Started
+from parley.engine import turns
 from parley.engine.offload import LARGE
 from parley.engine.streams import PAGE
 from parley.faces.a2a.v03 import V03
@@ -25,7 +26,7 @@ EVENTS = max(LARGE, PAGE) * 5
 @agent("agent")
 async def quiet(turn: Turn):
     """Owns the long run."""
-    yield Text("done")
+    yield Text(f"{len(turn.history)} {len(await turn.recall(3))}")
 
 
 class Long:
@@ -124,3 +125,13 @@ async def test_a_list_with_short_histories_reads_no_whole_log(long: Long) -> Non
     listed = await long.ask("ListTasks", {"historyLength": 2})
     assert len(listed["tasks"][0]["history"]) == 2
     assert long.reads == 0
+
+
+async def test_the_next_turn_of_a_long_run_is_given_its_history_folded(
+    long: Long, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "view_of", pytest.fail)
+    message = {"messageId": "n", "taskId": long.run, "role": "ROLE_USER", "parts": [{"text": "Ada"}]}
+    sent = await long.ask("SendMessage", {"message": message})
+    assert sent["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert sent["task"]["artifacts"][-1]["parts"][0]["text"] == f"{EVENTS + 3} 1"

@@ -18,6 +18,7 @@ from parley.core.views import View
 from parley.engine.attachments import Attachments
 from parley.engine.commands import Commands
 from parley.engine.jobs import Job
+from parley.engine.offload import LARGE
 from parley.engine.outbox import Outbox
 from parley.engine.ports import Cluster, Driver, Gated, Store, kind_of
 from parley.engine.recall import earlier_notes, earlier_rounds
@@ -25,6 +26,7 @@ from parley.engine.recent import RecentLogs
 from parley.engine.slots import Slots
 from parley.engine.toolwords import Tooling
 from parley.engine.turns import CURRENT, Turn
+from parley.engine.views import folded
 from parley.errors import (
     AgentError,
     LateResult,
@@ -330,7 +332,8 @@ class Execution:
             events = await self._attachments.told(events)
         scribe = Scribe(run.turns)
         with span("driver.turn", agent=run.agent, driver=kind_of(driver)) as driven:
-            turn = self._make_turn(driver.agent, job, events)
+            view = await folded(events) if len(events) > LARGE else None
+            turn = self._make_turn(driver.agent, job, events, view)
             CURRENT.set(turn)
             async with aclosing(driver.run(turn)) as outputs:
                 async for output in outputs:
@@ -343,7 +346,7 @@ class Execution:
                     await outbox.put(report)
         return Completed()
 
-    def _make_turn(self, spec: Agent, job: Job, events: list[Event]) -> Turn:
+    def _make_turn(self, spec: Agent, job: Job, events: list[Event], view: View | None) -> Turn:
         run, asked = job.run, 0
         newer = events[max(0, len(events) + run.version - events[-1].seq) :]
         if run.inputs > run.read or any(event.type == "input" for event in newer):
@@ -358,7 +361,7 @@ class Execution:
             return await earlier_rounds(self._store, run, most, self._attachments.told)
 
         notes, load = partial(earlier_notes, self._store, run), self._attachments.loaded
-        turn = Turn(spec, run, events, ask, load, recall, notes, current(), job.overtaken, self.toolcalls)
+        turn = Turn(spec, run, events, ask, load, recall, notes, current(), job.overtaken, self.toolcalls, view)
         return turn
 
     def _tell_ended(self, run: Run) -> None:

@@ -25,5 +25,6 @@ async def off_loop_bytes(size: int, work: Callable[[], T]) -> T:
 async def paced(items: Sequence[T]) -> AsyncGenerator[Iterable[T], None]:
     """The items in batches, with a round of the loop between two of them."""
     for first in range(0, len(items), LARGE):
+        if first:
+            await asyncio.sleep(0)
         yield items[first : first + LARGE]
-        await asyncio.sleep(0)

@@ -169,8 +169,8 @@ def push_view(entry: Entry) -> dict[str, object]:
     return {
         "task": entry.hook.task, "id": entry.hook.id, "receiver": entry.hook.receiver, "version": entry.hook.version,
         "state": entry.state, "delivered": entry.kept.cursor, "attempts": entry.kept.attempts,
-        "reason": entry.kept.reason, "since": iso(entry.record.at),
-        "nextAt": iso(due) if due is not None and entry.kept.attempts else None,
+        "rejected": entry.kept.rejected, "reason": entry.kept.reason, "since": iso(entry.record.at),
+        "nextAt": iso(due) if due is not None and entry.state == "retrying" else None,
     }  # fmt: skip
 
 

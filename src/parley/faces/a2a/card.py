@@ -55,11 +55,15 @@ class Cards:
     """Signed once, then given out. A client of 1.0 that says so gets its own fields alone; everybody else gets those of
     both generations, because who says nothing may be a client of 0.3."""
 
-    def __init__(self, base_url: str, access: Access, sign: Sign) -> None:
+    def __init__(
+        self, base_url: str, access: Access, sign: Sign, default: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """`default` names the agent behind the server's root."""
         self._base_url = base_url
+        self._default = default
         self._access = access
         self._sign = sign
-        self._made: dict[tuple[str, str, bool], tuple[Agent, Card]] = {}
+        self._made: dict[tuple[str, str, bool, bool], tuple[Agent, Card]] = {}
         self._grpc: str | None = None
 
     @property
@@ -85,11 +89,14 @@ class Cards:
         return msgspec.json.encode(await self._sign(passed_on(told, url, self._access, version)))
 
     async def _card(self, agent: Agent, version: str, *, extended: bool) -> Card:
-        place = (agent.slug, version, extended)
+        default = agent.slug == self._default()
+        place = (agent.slug, version, extended, default)
         made = self._made.get(place)
         if made is not None and made[0] is agent and time.monotonic() - made[1].made < SIGNED_FOR_S:
             return made[1]
-        plain = card(agent, self._base_url, self._access, version, extended=extended, grpc=self._grpc)
+        plain = card(
+            agent, self._base_url, self._access, version, extended=extended, grpc=self._grpc, default=default
+        )  # fmt: skip
         tag = hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()[:32]
         body = msgspec.json.encode(await self._sign(plain))
         modified = made[1].modified if made is not None and made[0] == agent else formatdate(usegmt=True).encode()
@@ -99,8 +106,10 @@ class Cards:
 
 
 def card(
-    agent: Agent, base_url: str, access: Access, version: str, *, extended: bool = False, grpc: str | None = None
-) -> Json:
+    agent: Agent, base_url: str, access: Access, version: str, *, extended: bool = False, grpc: str | None = None,
+    default: bool = False,
+) -> Json:  # fmt: skip
+    """`default`: requests that name no agent reach this one."""
     more = agent.extended if extended and agent.extended else None
     url = f"{base_url}/agents/{agent.slug}"
     found: Json = {
@@ -123,7 +132,13 @@ def card(
     }
     schemes = _schemes(access, extended=agent.extended is not None)
     found |= _security(schemes, access)
-    return found if version == "1.0" else _with_old_fields(found, agent, url, schemes, access)
+    if version == "1.0":
+        return found
+    old = _with_old_fields(found, agent, url, schemes, access)
+    if grpc is not None and default:
+        # Only here: a request of 0.3 has no field for a tenant, so without metadata it reaches the default agent.
+        old["additionalInterfaces"].append({"url": grpc, "transport": "GRPC"})
+    return old
 
 
 _KEPT = ("name", "description", "version", "provider", "documentationUrl", "iconUrl")
@@ -188,7 +203,6 @@ def _with_old_fields(
     old: Json = {
         "url": url,
         "preferredTransport": "JSONRPC",
-        # Without gRPC: 0.3 wants a web address here, which a gRPC client could not use.
         "additionalInterfaces": [{"url": url, "transport": binding} for binding in BINDINGS],
         "protocolVersion": "0.3.0",
         "supportsAuthenticatedExtendedCard": agent.extended is not None,

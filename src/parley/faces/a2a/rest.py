@@ -173,7 +173,8 @@ def _json(body: bytes) -> bytes:
 
 
 def _members(body: bytes) -> dict[str, object]:
-    members = read(_CancelBody, _json(body))
+    """Those of a cancel; `null` has none (the official Go client sends it)."""
+    members = _CancelBody() if body.strip() == b"null" else read(_CancelBody, _json(body))
     return {"metadata": members.metadata, "tenant": members.tenant}
 
 

@@ -1,6 +1,7 @@
 """What the calls of this face share: reading them, waiting for something, and refusing in the contract's shape."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -18,6 +19,7 @@ T = TypeVar("T")
 Reply = tuple[int, object]
 Action = Callable[[Scope, Receive], Awaitable[Reply]]
 
+_INSTANCE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _PRIVATE: Headers = [(b"cache-control", b"no-store")]
 
 
@@ -46,6 +48,14 @@ def token_of(scope: Scope) -> str:
     if not token:
         raise Unauthenticated("This needs the runtime's token: X-Runtime-Token.")
     return token
+
+
+def instance_of(scope: Scope) -> str:
+    """The process of the runtime that asks; empty where it does not say."""
+    name = header(scope, b"x-runtime-instance")
+    if name is not None and _INSTANCE.fullmatch(name) is None:
+        raise Invalid("X-Runtime-Instance has 1 to 64 letters, digits, '.', '_' and '-'.")
+    return name or ""
 
 
 async def body_of(receive: Receive, kind: type[T], limit: int) -> T:
