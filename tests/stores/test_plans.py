@@ -1,21 +1,26 @@
 """Every list of runs is found by an index that begins with what it filters by, however many runs there are."""
 
+import asyncio
 import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import asyncpg
+import httpx2
 import pytest
 
-from parley.core.runs import State
+from parley import Text, Turn, agent
+from parley.core.runs import Run, State
 from parley.engine.ports import Listing
 from parley.stores.listings import filters, numbered, paged
 from parley.stores.postgres import open_pool
 from parley.stores.schema import migrate_sqlite
-from parley.stores.sqlite import FILE, connect
+from parley.stores.sqlite import _AHEAD, _WAITING, FILE, connect
+from parley.testing.servers import serving
 
 FILTERS = {
     "principal": (None, "user:1"), "agent": (None, "echo"), "conversation": (None, "c1"),
@@ -55,6 +60,13 @@ def name_of(listing: Listing) -> str:
 
 
 LISTINGS = list(listings())
+
+
+@agent("busy", max_concurrent=1)
+async def busy(turn: Turn):
+    """Never ends by itself."""
+    await asyncio.Event().wait()
+    yield Text("never")
 
 
 @pytest.fixture
@@ -123,3 +135,36 @@ def test_runs_in_a_state_are_found_by_a_partial_index(
     sql = f"SELECT body FROM runs WHERE state = '{state.value}'{where} ORDER BY arrival LIMIT 5"
     (step, *_) = [row[3] for row in runs.execute(f"EXPLAIN QUERY PLAN {sql}")]
     assert re.search(r"runs_(waiting|working|newest_in|newest_by_in)", step), step
+
+
+def test_places_in_a_queue_are_counted_by_an_index(runs: sqlite3.Connection) -> None:
+    for sql, values in ((_WAITING, ("echo", 10)), (_AHEAD, ("echo", 10, "x"))):
+        plan = [row[3] for row in runs.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+        assert any(
+            re.search(r"USING (COVERING )?INDEX runs_\w+ \(agent=\? AND (state=|arrival<)\?", step) for step in plan
+        ), plan
+
+
+async def test_a_send_to_an_agent_with_a_limit_reads_no_run_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path, [busy]) as server:
+        asked = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "go"}]}}
+        asked["configuration"] = {"returnImmediately": True}  # pyright: ignore
+        read: list[int] = []
+        runs_in = server.exchange.store.runs_in
+
+        async def reading(state: State, **given: Any) -> list[Run]:
+            runs = await runs_in(state, **given)
+            read.append(len(runs) if state is State.SUBMITTED and given.get("agent") == "busy" else 0)
+            return runs
+
+        monkeypatch.setattr(server.exchange.store, "runs_in", reading)
+        async with httpx2.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
+            places = []
+            for number in range(12):
+                body = {"jsonrpc": "2.0", "id": number, "method": "SendMessage", "params": asked}
+                task = (await http.post(server.agent("busy"), json=body)).json()["result"]["task"]
+                places.append(task["status"].get("message", {}).get("parts", [{}])[0].get("text", ""))
+        assert sum(f" {number}" in text for number, text in enumerate(places)) >= 10, places
+        assert max(read) <= 2

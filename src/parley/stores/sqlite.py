@@ -70,6 +70,13 @@ _FORGET_KEYS = f"""
 DELETE FROM keys WHERE (scope, name) IN (
   SELECT scope, name FROM keys WHERE at < ? AND substr(scope, 1, 4) <> '{LASTING}' ORDER BY at LIMIT ?)"""
 
+# The state is part of the text, so that the partial index is used, and nothing but that.
+_WAITING = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE state = 'submitted' AND agent = ? LIMIT ?)"
+_AHEAD = """
+SELECT (SELECT count(*) FROM (
+  SELECT 1 FROM runs AS other WHERE state = 'submitted' AND agent = ? AND other.arrival < run.arrival LIMIT ?))
+FROM runs AS run WHERE run_id = ? AND state = 'submitted'"""
+
 _encode_run = msgspec.msgpack.Encoder().encode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
 
@@ -133,6 +140,14 @@ class SqliteReader:
         sql = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE principal = ? AND ended = 0 LIMIT ?)"
         row = await self._one(sql, principal, most)
         return row[0] if row else 0
+
+    async def waiting(self, agent: str, most: int) -> int:
+        row = await self._one(_WAITING, agent, most)
+        return row[0] if row else 0
+
+    async def ahead(self, run: RunId, agent: str, most: int) -> int | None:
+        row = await self._one(_AHEAD, agent, most, run)
+        return row[0] if row else None
 
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         where, values = filters(listing)
