@@ -24,6 +24,7 @@ from parley.core.runs import Run, State, erased
 from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey, Trim
 from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
+from parley.stores.damage import check, opening, unavailable
 from parley.stores.library import NOTE, DatabaseLibrary, sqlite_text, statements
 from parley.stores.listings import filters, paged
 from parley.stores.locking import LOCK, lock
@@ -186,7 +187,7 @@ class SqliteReader:
         try:
             return await self._loop.run_in_executor(self._readers, lambda: work(self._connection()))
         except sqlite3.Error as error:
-            raise StoreUnavailable("The store could not be read.") from error
+            raise unavailable(self._path, error, "The store could not be read.") from error
 
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
@@ -196,22 +197,40 @@ class SqliteReader:
         return connection
 
 
+def _opened(path: Path) -> sqlite3.Connection:
+    """A database that is up to date, and not seen to be damaged."""
+    connection = connect(path)
+    try:
+        check(path, connection)
+        migrate_sqlite(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 class SqliteStore(SqliteReader):
     """The one writer of a data directory."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        super().__init__(directory / FILE)
-        self._lock = lock(directory / LOCK)
+        path = directory / FILE
+        with opening(path):
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = lock(directory / LOCK)
+            try:
+                self._writing = _opened(path)
+                first = self._writing.execute("SELECT coalesce(max(arrival), 0) + 1 FROM runs").fetchone()[0]
+            except BaseException:
+                os.close(self._lock)
+                raise
+        super().__init__(path)
+        self._arrivals = count(first)
         self._waiting: list[Waiting] = []
         self._backlog: list[Waiting] = []
         self._closing = False
         self._committed = 0
         """How many batches the writer has committed."""
         self._queue: queue.SimpleQueue[list[Waiting] | None] = queue.SimpleQueue()
-        self._writing = connect(self._path)
-        migrate_sqlite(self._writing)
-        self._arrivals = count(self._writing.execute("SELECT coalesce(max(arrival), 0) + 1 FROM runs").fetchone()[0])
         self._writer = threading.Thread(target=self._write, name="parley-write", daemon=True)
         self._writer.start()
 
