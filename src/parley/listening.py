@@ -14,6 +14,7 @@ from parley.faces.connections import Connection
 from parley.telemetry import tell
 
 STOP_WAIT_S = 2
+HANG_UP_S = 0.5
 _EVERYWHERE = ("0.0.0.0", "::")
 """To listen on, not to call."""
 _LOOK_S = 0.005
@@ -63,8 +64,18 @@ class Prompt(uvicorn.Server):
             async with asyncio.timeout(self.config.timeout_graceful_shutdown):
                 await self._answered()
         except TimeoutError:
-            for task in self.server_state.tasks:
-                task.cancel("The server stops.")
+            await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        """Close the connections that are left. Their requests end as if the clients had gone, without a traceback; what
+        still runs after that is cancelled."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HANG_UP_S):
+                await self._answered()
+        for task in self.server_state.tasks:
+            task.cancel("The server stops.")
 
     async def _answered(self) -> None:
         state = self.server_state

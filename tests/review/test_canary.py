@@ -16,6 +16,7 @@ import pytest
 from parley import Turn, telemetry
 from parley.core.agents import Agent
 from parley.core.mcp import McpServer
+from parley.drivers.agentzero import AgentZeroDriver, AgentZeroOptions, blank_agentzero
 from parley.drivers.function import FunctionDriver
 from parley.drivers.llm import LlmDriver
 from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
@@ -25,6 +26,7 @@ from parley.stores.pool import connect
 from parley.telemetry import logs
 from parley.testing.databases import fresh_database
 from parley.testing.waiting import until
+from tests.agentzero.server import Chat, FakeAgentZero, agent_zero
 from tests.faces.modes.agents import writer
 from tests.review.house import House, open_house, signed
 from tests.review.walk import asked_of
@@ -66,6 +68,20 @@ def listening() -> Iterator[list[str]]:
         detach()
 
 
+ERROR = (
+    "Incorrect API key provided: canary-provider-81f0. password=canary-password-81f0, {'api_key': 'canary-json-81f0'} "
+    "https://ann:canary-url-81f0@host.org/?key=canary-query-81f0 Authorization: Basic canary-basic-81f0 "
+    "sk-canary-vendor-81f0 PGPASSWORD: canary-variable-81f0 logged in as ann with canary-zero-login-81f0"
+)
+
+
+async def breaks(chat: Chat, text: str) -> str:
+    """An Agent-Zero whose work ends with an error that repeats everything it knows."""
+    chat.log("tool", "Connecting with password=canary-heading-81f0")
+    chat.log("warning", "Login failed, token: canary-warning-81f0")
+    raise RuntimeError(ERROR)
+
+
 async def raises(turn: Turn) -> Any:
     raise ValueError("broken")
     yield ""
@@ -91,13 +107,21 @@ def agents(peer: str, folder: Path) -> list[Driver]:
     return [writer, FunctionDriver(tools, raises), *llms, remote]
 
 
+def zeros(zero: FakeAgentZero) -> list[Driver]:
+    """One Agent-Zero by both of its interfaces."""
+    zero.key = "canary-zero-key-81f0"
+    keyed = AgentZeroOptions(zero.url, key_from="CANARY_ZERO_KEY", poll_s=0.05)
+    session = AgentZeroOptions(zero.url, user="ann", password_from="CANARY_ZERO_LOGIN", poll_s=0.05)
+    return [AgentZeroDriver(blank_agentzero(slug), one) for slug, one in (("keyed", keyed), ("session", session))]
+
+
 async def everything(house: House, replies: list[httpx2.Response], peer: str) -> None:
     async def ask(who: str, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
         reply = await house.ask(who, method, path, body, {"A2A-Version": "1.0", **(headers or {})})
         replies.append(reply)
         return reply
 
-    for slug in ("echo", "openai", "anthropic", "remote", "tools"):
+    for slug in ("echo", "openai", "anthropic", "remote", "tools", "session", "keyed"):
         message = {"messageId": slug, "role": "ROLE_USER", "parts": [{"text": "hello"}]}
         await ask("user", "POST", f"/agents/{slug}/message:send", {"message": message})
     task = await house.task("user")
@@ -138,7 +162,8 @@ async def everything(house: House, replies: list[httpx2.Response], peer: str) ->
 def plain_pages(house: House) -> list[str]:
     """Everything that can be read without naming anything, whatever there will be; and what tells most of an agent."""
     reads = [one.removeprefix("GET ") for one in asked_of(house.server.app) if one.startswith("GET ")]
-    return [*(path for path in reads if "{" not in path), "/console/agents/tools", "/console/agents/remote"]
+    named = [f"/console/agents/{slug}" for slug in ("tools", "remote", "keyed")]
+    return [*(path for path in reads if "{" not in path), *named]
 
 
 def shown_wrong(house: House) -> Iterator[tuple[str, dict[str, str]]]:
@@ -178,12 +203,16 @@ async def test_no_secret_is_told_kept_exported_counted_or_answered(
     database = urlunsplit(place._replace(netloc=login + place.netloc.rpartition("@")[2]))
     monkeypatch.setenv("CANARY_LLM_KEY", "canary-llm-81f0")
     monkeypatch.setenv("CANARY_REMOTE_KEY", "canary-remote-81f0")
+    monkeypatch.setenv("CANARY_ZERO_LOGIN", "canary-zero-login-81f0")
+    monkeypatch.setenv("CANARY_ZERO_KEY", "canary-zero-key-81f0")
     monkeypatch.setenv("CANARY_TOOL_HEADER", "Bearer canary-tool-header-81f0")
     replies: list[httpx2.Response] = []
     quiet = logs.configure("json", "debug")
     with listening() as told:
-        async with parrot() as peer, open_house(
-            tmp_path / "data", *agents(peer, tmp_path), store="postgres", postgres_url=database,
+        async with parrot() as peer, agent_zero(
+            breaks, user="ann", password="canary-zero-login-81f0"
+        ) as zero, open_house(
+            tmp_path / "data", *agents(peer, tmp_path), *zeros(zero), store="postgres", postgres_url=database,
             api_key="canary-configured-81f0", runtime_keys={"v1": "the-secret-of-the-review"},
         ) as house:  # fmt: skip
             await everything(house, replies, peer)
@@ -201,6 +230,7 @@ async def test_no_secret_is_told_kept_exported_counted_or_answered(
         "answers": "\n".join(f"{reply.text} {reply.headers}" for reply in replies if reply.is_stream_consumed),
     }
     assert len(told) > 50
+    assert len([one for one in told if one.startswith("agentzero.failed")]) == 2
     assert lines.err.count('"event"') > 20
     key = (tmp_path / "data" / "secret.key").read_text().split()[0]
     wanted = {"canary": "81f0", "signing": "the-secret-of-the-review", "sealing": key, "PEM": "PRIVATE KEY", **secrets}

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from parley.assembly.conversations import Talks
 from parley.assembly.edge import Edge
 from parley.assembly.nodes import Serving
-from parley.cards import TIMEOUT_S
+from parley.cards import MAX_BYTES, TIMEOUT_S
 from parley.clock import now_ms
 from parley.console.desk import Beside, Desk, Newcomers
 from parley.console.face import Console
@@ -21,6 +21,7 @@ from parley.engine.ports import Records
 from parley.engine.push import Push
 from parley.security.credentials import Gate
 from parley.security.netguard import Guard, GuardedTransport
+from parley.security.replies import LimitedTransport
 from parley.security.secrets import Secrets
 from parley.security.sessions import Sessions
 from parley.settings import Settings
@@ -38,9 +39,11 @@ def beside(
 
 def newcomers(exchange: Exchange, settings: Settings, records: Records, edge: Edge, guard: Guard) -> Newcomers:
     def open_client() -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(transport=GuardedTransport(guard), timeout=TIMEOUT_S, follow_redirects=True)
+        transport = LimitedTransport(GuardedTransport(guard), MAX_BYTES)
+        return httpx2.AsyncClient(transport=transport, timeout=TIMEOUT_S, follow_redirects=True)
 
-    return Newcomers(edge.pairing, Added(exchange, records, here=settings.auth == "local"), open_client)
+    added = Added(exchange, records, guard=None if settings.auth == "local" else guard)
+    return Newcomers(edge.pairing, added, open_client)
 
 
 @asynccontextmanager
@@ -70,3 +73,4 @@ async def open_console(
     finally:
         for loop in loops:
             await loop.stop()
+        await newcomers.added.close()

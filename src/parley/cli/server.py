@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +26,8 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def serve(settings: Settings, read: Callable[[], Definitions]) -> None:
     """Serve what is read: only once there are log lines, because reading has something to tell too."""
+    # Whatever this process and the programs that it starts write is for its user alone, unless they say otherwise.
+    os.umask(0o077)
     logs.configure(settings.log_format, settings.log_level)
     definitions = read()
     if not definitions.drivers:
@@ -95,8 +97,19 @@ def _grpc_port(settings: Settings) -> int | None:
     return settings.port + 1 if settings.port else 0
 
 
+class _Announcement(Console):
+    """Standard error, where a server says that it is up. It serves all the same when nobody reads that."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
 def _announce(base_url: str, slugs: list[str], problems: list[Problem]) -> None:
-    console = Console(stderr=True, highlight=False)
+    with suppress(OSError):
+        _print_addresses(_Announcement(stderr=True, highlight=False), base_url, slugs, problems)
+
+
+def _print_addresses(console: Console, base_url: str, slugs: list[str], problems: list[Problem]) -> None:
     console.print(f"Console: [bold]{base_url}/console[/bold]", soft_wrap=True)
     console.print(f"[bold]Parley[/bold] listens on {base_url}")
     for slug in slugs:

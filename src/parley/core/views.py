@@ -31,6 +31,7 @@ from parley.core.events import (
     Submitted,
     TurnEnded,
 )
+from parley.core.nesting import readable
 from parley.core.orchestrations import Orchestration
 from parley.core.orchestrations import evolve as evolve_steps
 from parley.core.runs import WAITING, Run, State, evolve
@@ -118,7 +119,7 @@ class View:
 
     @staticmethod
     def restored(snapshot: bytes) -> "View":
-        kept, view = _decode_kept(snapshot), View()
+        kept, view = _decode_kept(readable(snapshot)), View()
         view._run, view._status, view.reply = kept.run, kept.status, kept.reply
         view._history = [_decode_said(said) for said in kept.history]
         view.orchestration = kept.orchestration
@@ -292,7 +293,7 @@ class _Talk(Struct, frozen=True):
 
 def talk_in(snapshot: bytes) -> tuple[transcripts.Said, ...]:
     """The messages that were kept when the events were forgotten."""
-    return tuple([_decode_talk(said) for said in _decode_talks(snapshot).talk])
+    return tuple([_decode_talk(said) for said in _decode_talks(readable(snapshot)).talk])
 
 
 _encode_snapshot = msgspec.json.Encoder().encode

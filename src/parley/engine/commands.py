@@ -11,6 +11,7 @@ from parley.clock import Clock, now_ms
 from parley.core.commands import Command, Fork, Start, decide
 from parley.core.documents import Change
 from parley.core.events import GENESIS, Event, sealed
+from parley.core.nesting import MAX_STORED_DEPTH, is_deeper, too_deep
 from parley.core.runs import Run, State, evolve
 from parley.engine.offload import LARGE
 from parley.engine.ports import Append, Done, Key, Store, StoredKey
@@ -330,6 +331,8 @@ class Commands:
                         f"An event of {len(event.body)} bytes is over the limit of {self._max_payload}.",
                         size=len(event.body), limit=self._max_payload,
                     )  # fmt: skip
+                if event.body is not None and is_deeper(event.body, MAX_STORED_DEPTH):
+                    raise too_deep()
                 run, hash_ = evolve(run, run_id, event.seq, at, payload), event.hash
                 added.append(event)
         if run is None:

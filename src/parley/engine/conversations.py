@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct
 
 from parley.clock import Clock, now_ms
 from parley.core.access import Principal
+from parley.core.commands import Cancel
 from parley.core.documents import Conversation, DropConversation, Kind
 from parley.core.events import ENDINGS, Completed
 from parley.core.runs import FOLD, Run
@@ -282,7 +283,7 @@ class Conversations:
 
     async def _stopped(self, run: Run, principal: Principal) -> None:
         try:
-            outcome = await self._exchange.cancel(run.id, principal, reason="Its conversation is being deleted.")
+            outcome = await self._exchange.stop(run.id, Cancel(str(principal), "Its conversation is being deleted."))
         except RunEnded:
             return
         with await self._exchange.follow(run.id, run.version) as follower:

@@ -283,7 +283,7 @@ class Documents:
         message = Message(new_id(), parts, Raw(drawing) if drawing else UNSET)
         start = Start(
             asking.agent, ConversationId(asking.conversation), str(asking.principal), message, asking.parent,
-            assignment=assignment,
+            assignment=assignment, reach=asking.principal.reach,
         )  # fmt: skip
         return await self._exchange.assign(start, asking.once, asking.run)
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 
+from parley.core.access import Principal
 from parley.core.agents import Agent
 from parley.core.commands import Begin, Emit, Recover, Report
 from parley.core.conversations import hops_of
@@ -26,15 +27,24 @@ from parley.engine.slots import Slots
 from parley.engine.toolwords import Tooling
 from parley.engine.turns import CURRENT, Turn
 from parley.engine.views import folded
-from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge, StoreUnavailable
+from parley.errors import (
+    AgentError,
+    LateResult,
+    LeaseLost,
+    NestedTooDeep,
+    NotReady,
+    ParleyError,
+    PayloadTooLarge,
+    StoreUnavailable,
+)
 from parley.ids import RunId
 from parley.telemetry import span, tell
 from parley.telemetry.trace import NONE, current, enter
 
 GRACE_S = 5.0
 
-AskFor = Callable[[Run, int, str, str, int], Awaitable[View]]
-"""Who asks, its how-manieth question, whom, what, and through how many servers the matter has come."""
+AskFor = Callable[[Run, Principal, int, str, str, int], Awaitable[View]]
+"""Asks another agent: the run that asks, its caller, the number of the question, the agent, the text, the hops."""
 
 
 class Execution:
@@ -281,7 +291,7 @@ class Execution:
             return (await self._commands.execute(run.id, Recover(run.epoch, how, orderly=True))).run
         try:
             return await outbox.finish(ending)
-        except PayloadTooLarge as error:
+        except (PayloadTooLarge, NestedTooDeep) as error:
             return await outbox.abort(Failed(error.code, error.message))
 
     async def _ending(self, job: Job, outbox: Outbox, events: list[Event] | None) -> Report | None:
@@ -301,7 +311,7 @@ class Execution:
         except (LateResult, LeaseLost, StoreUnavailable):
             # The last is no fault of the agent's: the turn is taken up again when the store is back.
             raise
-        except (AgentError, PayloadTooLarge) as error:
+        except (AgentError, PayloadTooLarge, NestedTooDeep) as error:
             return Failed(error.code, error.message)
         except Exception as error:  # noqa: BLE001 - an agent may raise anything
             return self._raised(job, error)
@@ -345,7 +355,7 @@ class Execution:
         async def ask(agent: str, text: str) -> View:
             nonlocal asked
             asked += 1
-            return await self._ask(run, asked, agent, text, max(map(hops_of, turn.inputs)))
+            return await self._ask(run, turn.principal, asked, agent, text, max(map(hops_of, turn.inputs)))
 
         async def recall(most: int) -> list[Round]:
             return await earlier_rounds(self._store, run, most, self._attachments.told)

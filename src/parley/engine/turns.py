@@ -12,7 +12,7 @@ from parley.core.canonical import Fields
 from parley.core.conversations import Message
 from parley.core.dialogue import Round, rounds
 from parley.core.documents import Assignment
-from parley.core.events import QUESTIONS, ArtifactAdded, Event, InputReceived, Noted, Progress
+from parley.core.events import QUESTIONS, ArtifactAdded, Event, InputReceived, Noted, Progress, caller_of
 from parley.core.mcp import Offer, Progressed
 from parley.core.orchestrations import Orchestration
 from parley.core.runs import Run
@@ -86,9 +86,10 @@ class Turn:
     def _view(self) -> View:
         return self._folded or view_of(self._events)
 
-    @property
+    @cached_property
     def principal(self) -> Principal:
-        return Principal.parse(self._run.principal)
+        """On whose behalf the run works, with the limits that its log knows."""
+        return caller_of(self._events) or Principal.parse(self._run.principal)
 
     @property
     def run_id(self) -> RunId:

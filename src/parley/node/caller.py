@@ -14,11 +14,11 @@ from typing import Any, cast
 
 import httpx2
 
-from parley.certificates import certificates
 from parley.client import Client, RemoteError, Unreachable
 from parley.ids import new_id
 from parley.node.flat import TERMINAL, WAITING, Flattener
 from parley.node.words import Address, Json, PeerUnavailable
+from parley.security.replies import open_client
 from parley.telemetry.trace import current, headers_for
 
 CONNECT_S, READ_S = 30.0, 300.0
@@ -217,7 +217,7 @@ class _Stream:
 
 
 def open_http() -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(verify=certificates(), timeout=httpx2.Timeout(READ_S, connect=CONNECT_S))
+    return open_client(timeout=httpx2.Timeout(READ_S, connect=CONNECT_S))
 
 
 def completed(params: Json) -> Json:

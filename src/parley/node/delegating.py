@@ -18,7 +18,7 @@ from parley.core.runs import Run, State
 from parley.core.turns import Output
 from parley.engine.exchange import Exchange
 from parley.engine.turns import CURRENT, Turn
-from parley.errors import ParleyError
+from parley.errors import OutboundRefused, ParleyError, ReplyTooLarge
 from parley.ids import RunId, new_id
 from parley.node.caller import A2A, open_http
 from parley.node.flat import TERMINAL, TEXT
@@ -99,7 +99,7 @@ class Delegations:
                     if event["status"] in TERMINAL:
                         self._done(turn, known)
                     yield event
-        except RemoteError as error:
+        except (RemoteError, OutboundRefused, ReplyTooLarge) as error:
             raise PeerRefused(f"{peer} refused: {error.message}"[:500]) from error
         except (asyncio.CancelledError, GeneratorExit):
             # In a turn the log decides what becomes of it: a turn that this process only gives up is taken up again.

@@ -2,14 +2,14 @@
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
 from msgspec.structs import replace
 
 from parley.core.events import Event
 from parley.core.runs import Run, State, erased
-from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey
+from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.shelf import MemoryLibrary
@@ -120,6 +120,10 @@ class MemoryStore:
         self._nonces[nonce] = until
         return True
 
+    async def check_writing(self, patience_s: float) -> None:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+
     async def forget_nonces(self, before: int) -> int:
         gone = [nonce for nonce, until in self._nonces.items() if until < before]
         for nonce in gone:
@@ -134,6 +138,10 @@ class MemoryStore:
             self._events[run] = events[len(gone) :]
             keys = [(place, stored) for place, stored in self._keys.items() if place[0] == LASTING + run]
             self._drop_keys([place for place, stored in keys if stored.version <= floor])
+
+    async def trim_all(self, trims: Sequence[Trim]) -> None:
+        for one in trims:
+            await self.trim(one.run, one.floor, one.snapshot)
 
     async def erase(self, run: RunId) -> None:
         head = self._heads[run]

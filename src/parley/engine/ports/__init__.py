@@ -19,6 +19,7 @@ from parley.engine.ports.logs import (
     Store,
     StoredKey,
     Tally,
+    Trim,
 )
 from parley.engine.ports.models import Answered, Delta, Finish, Llm, Sampling, Speech, Usage
 from parley.engine.ports.records import Moment, Place, Record, Records
@@ -64,6 +65,7 @@ __all__ = [
     "Tally",
     "ToolPack",
     "ToolResult",
+    "Trim",
     "Usage",
     "kind_of",
 ]

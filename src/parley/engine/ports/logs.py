@@ -1,6 +1,6 @@
 """Where logs live."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -148,6 +148,14 @@ class Store(Readable, Protocol):
     async def close(self) -> None: ...
 
 
+class Trim(Struct, frozen=True):
+    """Forget a run's events up to and including `floor`; `snapshot` is what could be seen of the run there."""
+
+    run: RunId
+    floor: int
+    snapshot: bytes | None = None
+
+
 class Archive(Protocol):
     """The part of a store that lets the past be forgotten."""
 
@@ -160,13 +168,17 @@ class Archive(Protocol):
         verifiable from there."""
         ...
 
+    async def trim_all(self, trims: Sequence[Trim]) -> None:
+        """The same for several runs, in few transactions. A log too long for one transaction goes piece by piece."""
+        ...
+
     async def erase(self, run: RunId) -> None:
         """Forget all of a run that has ended but its place in the world: nothing of what was in it can be read again,
         and it belongs to nobody. Its chain ends where it ended."""
         ...
 
     async def forget_keys(self, before: int) -> int:
-        """Forget idempotency keys older than a time (ms), but no lasting ones; how many."""
+        """Forget idempotency keys older than a time (ms), but no lasting ones, batch by batch; how many."""
         ...
 
 
@@ -182,6 +194,14 @@ class Nonces(Protocol):
         ...
 
 
+class Checked(Protocol):
+    """The part of a store that says whether its writer works."""
+
+    async def check_writing(self, patience_s: float) -> None:
+        """Commit something small. StoreUnavailable when that fails, or nothing at all is committed for this long."""
+        ...
+
+
 class Tally(Protocol):
     """Counts what is under way."""
 
@@ -190,7 +210,7 @@ class Tally(Protocol):
         ...
 
 
-class LogStore(Store, Archive, Nonces, Tally, Protocol):
+class LogStore(Store, Archive, Nonces, Tally, Checked, Protocol):
     """What an adapter for logs implements: all of it."""
 
     @property

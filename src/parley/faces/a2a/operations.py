@@ -20,10 +20,12 @@ from parley.engine.views import folded
 from parley.errors import (
     AgentNotFound,
     ExtensionRequired,
+    Forbidden,
     Invalid,
     InvalidCursor,
     ParleyError,
     PushNotSupported,
+    Unauthenticated,
     Unsupported,
 )
 from parley.faces.a2a.card import Cards
@@ -140,11 +142,12 @@ class Operations:
         outcome = await self._accepted(send, ask)
         attaching = self._attach(outcome, ask)
         if agent.replies == "message":
-            stream = self._streaming.reply(outcome)
+            stream = self._streaming.reply(outcome, ask.history_length)
         elif outcome.replayed:
-            stream = await self._streaming.from_now(outcome.run.id, until_settled=True)
+            stream = await self._streaming.from_now(outcome.run.id, ask.history_length, until_settled=True)
         else:
-            stream = await self._streaming.from_accepted(outcome, open_ended=agent.replies == "either")
+            open_ended = agent.replies == "either"
+            stream = await self._streaming.from_accepted(outcome, ask.history_length, open_ended=open_ended)
         if attaching is not None:
             await attaching
         return await self._opened(stream, outcome)
@@ -182,8 +185,16 @@ class Operations:
         await self._push.remove(run.id, ref.id or "")
 
     async def card(self, call: Call, version: str) -> bytes:
-        """The extended card; whoever got as far as this has credentials."""
-        return await self._cards.extended(self._agent(call), version)
+        """The extended card. It needs a credential in every mode of `auth` (§13.3), also where nothing else does."""
+        agent = self._agent(call, public=True)
+        if agent.extended is None:
+            raise Unsupported("This agent has no extended card.")
+        owner = call.principal if call.owner is None else await call.owner()
+        if owner is None or owner.kind == "local":
+            raise Unauthenticated("The extended card needs credentials: Authorization: Bearer, or X-API-Key.")
+        if not may_use(owner, agent):
+            raise Forbidden("This credential does not allow the extended card of this agent.")
+        return await self._cards.extended(agent, version)
 
     def refused(self, error: ParleyError) -> None:
         """Somebody's request came to nothing, for whatever reason."""
@@ -206,10 +217,10 @@ class Operations:
         if self._witness is not None:
             self._witness.asked(method, call, task, message)
 
-    def _agent(self, call: Call) -> Agent:
-        """The agent that is asked, if it exists for the caller."""
+    def _agent(self, call: Call, *, public: bool = False) -> Agent:
+        """The agent that is asked, if it exists for the caller. `public`: or if its card is public."""
         agent = self._find(call.agent or self._default() or "")
-        if agent is None or not may_use(call.principal, agent):
+        if agent is None or not (may_use(call.principal, agent) or (public and may_use(None, agent))):
             raise AgentNotFound(f"There is no agent {call.agent!r} here." if call.agent else "There is no agent here.")
         missing = [one.uri for one in agent.extensions if one.required and one.uri not in call.extensions]
         if missing:

@@ -18,8 +18,8 @@ from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.streaming import Step, Stream
 from parley.faces.a2a.v1 import V1, HookListIn
 from parley.faces.a2a.words import Call, Page, TaskShown
-from parley.faces.http import asked_version, header
-from parley.faces.identity import demanded
+from parley.faces.http import Headers, asked_version, header, headers_of, retry_headers
+from parley.faces.identity import challenge, demanded
 from parley.telemetry import span, tell
 
 T = TypeVar("T")
@@ -41,7 +41,12 @@ def call_of(scope: Scope, agent: str | None) -> Call:
     return Call(
         agent, principal, header(scope, b"idempotency-key"), header(scope, b"last-event-id"),
         frozenset(uri.strip() for uri in spoken.split(",") if uri.strip()) if spoken else frozenset(),
+        scope.get("owner"),
     )  # fmt: skip
+
+
+def refusal_headers(error: ParleyError, scope: Scope) -> Headers:
+    return [*retry_headers(error), *challenge(error, headers_of(scope))]
 
 
 def addressed(call: Call, params: Any) -> Call:

@@ -25,6 +25,8 @@ from parley.telemetry.trace import current, entered, headers_for
 TIMEOUT_S = 15.0
 MAX_REPLY = 64 * 1024
 GONE = 410
+PASSING = frozenset((408, 425, 429))
+"""Statuses below 500 after which the same post may succeed later; any other says that this update is not taken."""
 
 Sign = Callable[[bytes, dict[str, Any]], Awaitable[tuple[str, str]]]
 """Makes a detached signature: its protected header and itself."""
@@ -86,6 +88,8 @@ def _verdict(status: int, retry_after: str) -> Verdict:
         return Verdict("delivered")
     if status == GONE:
         return Verdict("gone", f"HTTP {status}")
+    if status < 500 and status not in PASSING:
+        return Verdict("rejected", f"HTTP {status}")
     pause = float(retry_after) if retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 9 else 0.0
     return Verdict("refused", f"HTTP {status}", pause)
 
