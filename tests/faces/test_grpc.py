@@ -14,8 +14,10 @@ from a2a.types import a2a_pb2_grpc as new_grpc
 from google.protobuf import json_format
 from google.rpc import error_details_pb2, status_pb2
 
+from parley.app import open_exchange, open_faces
 from parley.conformance import conformance
 from parley.ids import new_id
+from parley.settings import Settings
 from parley.testing.servers import Server, serving
 
 from .conftest import AGENTS
@@ -171,6 +173,31 @@ async def test_the_default_agents_card_of_0_3_lists_grpc(stubs: Stubs) -> None:
     listed = [{one["transport"]: one["url"] for one in card.json()["additionalInterfaces"]} for card in cards]
     assert [one.get("GRPC") for one in listed] == [place, None]
     assert all({"JSONRPC", "HTTP+JSON"} <= set(one) for one in listed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "listed"),
+    [
+        ({}, False),
+        ({"card_grpc": True}, True),
+        ({"grpc_port": 0}, True),
+        ({"public_grpc": "grpc.example.org:443"}, True),
+        ({"grpc_port": 0, "card_grpc": False}, False),
+    ],
+)
+async def test_cards_list_grpc_only_where_it_was_asked_for(
+    tmp_path: Path, settings: dict[str, Any], listed: bool
+) -> None:
+    """It is served in each of these; google-adk refuses a card with an address that has no scheme."""
+    values = Settings.model_validate({"data_dir": tmp_path / "data", **settings})
+    async with (
+        open_exchange(values, AGENTS) as exchange,
+        open_faces(exchange, values, "http://127.0.0.1:1", 0) as app,
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1:1") as http,
+    ):
+        card = (await http.get("/agents/echo/.well-known/agent-card.json")).json()
+    assert ("GRPC" in {one["protocolBinding"] for one in card["supportedInterfaces"]}) is listed
+    assert ("GRPC" in {one["transport"] for one in card["additionalInterfaces"]}) is listed
 
 
 REFUSED = {
