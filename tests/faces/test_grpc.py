@@ -25,11 +25,26 @@ from .conftest import AGENTS
 Metadata = tuple[tuple[str, str], ...]
 
 
+class Versioned:
+    """A stub whose calls say that they are of A2A 1.0, as the official clients do."""
+
+    def __init__(self, stub: Any) -> None:
+        self._stub = stub
+
+    def __getattr__(self, name: str) -> Any:
+        def call(request: Any, metadata: Metadata = ()) -> Any:
+            version = () if "a2a-version" in dict(metadata) else (("a2a-version", "1.0"),)
+            return getattr(self._stub, name)(request, metadata=(*version, *metadata))
+
+        return call
+
+
 class Stubs:
     def __init__(self, server: Server, address: str) -> None:
         self.server = server
         self.channel = grpc.aio.insecure_channel(address)
-        self.new: Any = new_grpc.A2AServiceStub(self.channel)
+        self.bare: Any = new_grpc.A2AServiceStub(self.channel)
+        self.new: Any = Versioned(self.bare)
         self.old: Any = old_grpc.A2AServiceStub(self.channel)
 
 
@@ -222,6 +237,18 @@ async def test_what_is_refused_says_why(stubs: Stubs, case: str) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await getattr(stubs.new, method)(request, metadata=metadata)
     assert reason(refused.value) == expected
+
+
+@pytest.mark.parametrize("version", [(), (("a2a-version", ""),)], ids=["none", "empty"])
+async def test_a_call_without_a_version_is_of_0_3_and_the_service_of_1_0_refuses_it(
+    stubs: Stubs, version: Metadata
+) -> None:
+    """A2A 3.6.2; the service of 0.3 takes the same call."""
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stubs.bare.SendMessage(ask("hello"), metadata=version)
+    assert reason(refused.value) == ("FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED")
+    assert "a2a-version: 1.0" in (refused.value.details() or "")
+    assert (await stubs.old.SendMessage(old_ask("hello"), metadata=version)).task.id
 
 
 async def test_a_refused_stream_says_why(stubs: Stubs) -> None:
