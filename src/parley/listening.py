@@ -11,11 +11,18 @@ from starlette.types import ASGIApp
 
 from parley.errors import ConfigurationError
 from parley.faces.connections import Connection
+from parley.telemetry import tell
 
 STOP_WAIT_S = 2
+HANG_UP_S = 0.5
 _EVERYWHERE = ("0.0.0.0", "::")
 """To listen on, not to call."""
 _LOOK_S = 0.005
+ACCEPT_BATCH = 64
+ACCEPT_PAUSE_S = 1.0
+UNSENT_BYTES = 128 * 1024
+"""Bytes of a connection that the kernel holds before it has sent them. It would take megabytes for a client that does
+not read, which a stream would first have to read and render."""
 
 
 class Prompt(uvicorn.Server):
@@ -40,6 +47,14 @@ class Prompt(uvicorn.Server):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._told_to_stop.wait(), 1)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup([])
+        self.servers = [Acceptor(each, self._connection) for each in sockets or ()]  # type: ignore[assignment]
+
+    def _connection(self) -> asyncio.Protocol:
+        config = self.config
+        return config.http_protocol_class(config=config, server_state=self.server_state, app_state=self.lifespan.state)  # type: ignore[call-arg]
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for each in (*self.servers, *(sockets or ())):
             each.close()
@@ -49,13 +64,66 @@ class Prompt(uvicorn.Server):
             async with asyncio.timeout(self.config.timeout_graceful_shutdown):
                 await self._answered()
         except TimeoutError:
-            for task in self.server_state.tasks:
-                task.cancel("The server stops.")
+            await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        """Close the connections that are left. Their requests end as if the clients had gone, without a traceback; what
+        still runs after that is cancelled."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HANG_UP_S):
+                await self._answered()
+        for task in self.server_state.tasks:
+            task.cancel("The server stops.")
 
     async def _answered(self) -> None:
         state = self.server_state
         while (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110  nobody tells of the last one
             await asyncio.sleep(_LOOK_S)
+
+
+class Acceptor:
+    """Accepts connections in batches. uvloop accepts one in each round of the event loop, so that a server with long
+    rounds would leave new clients waiting."""
+
+    def __init__(self, listener: socket.socket, protocol: Callable[[], asyncio.Protocol]) -> None:
+        self._listener = listener
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._opening: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        listener.setblocking(False)
+        self._start()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._listener)
+        if self._pause is not None:
+            self._pause.cancel()
+
+    def _start(self) -> None:
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPT_BATCH):
+            try:
+                connection, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # No more file descriptors, most likely: they are worth waiting for.
+                tell("http.not_accepted", error=error)
+                self._loop.remove_reader(self._listener)
+                self._pause = self._loop.call_later(ACCEPT_PAUSE_S, self._start)
+                return
+            task = self._loop.create_task(self._open(connection))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    async def _open(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        with suppress(OSError):
+            await self._loop.connect_accepted_socket(self._protocol, connection)
 
 
 class Listening(Prompt):
@@ -108,6 +176,8 @@ def bind(host: str, port: int) -> socket.socket:
         raise ConfigurationError(f"Cannot listen on {host}:{port}: {error.strerror}.") from None
     # Inherited by those that it accepts: asyncio sees to it only for sockets of its own, uvloop for all.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if unsent := getattr(socket, "TCP_NOTSENT_LOWAT", None):
+        listener.setsockopt(socket.IPPROTO_TCP, unsent, UNSENT_BYTES)
     listener.setblocking(False)
     return listener
 

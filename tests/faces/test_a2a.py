@@ -423,7 +423,7 @@ BAD: dict[str, tuple[bytes | Json, int, str]] = {
         rpc("SendStreamingMessage", send_params(parts=[])), -32602, "INVALID_INPUT"),
     "nested too deep": (
         b'{"jsonrpc":"2.0","id":7,"method":"SendMessage","params":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
-        -32600, "INVALID_REQUEST"),
+        -32600, "NESTED_TOO_DEEP"),
 }  # fmt: skip
 
 

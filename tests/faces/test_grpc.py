@@ -76,6 +76,23 @@ async def test_a_send_a_stream_and_a_read_show_the_same_task(stubs: Stubs) -> No
     assert (listed.total_size, len(listed.tasks), bool(listed.next_page_token)) == (2, 1, True)
 
 
+async def test_the_first_task_of_a_stream_is_cut_to_the_history_that_was_asked_for(stubs: Stubs) -> None:
+    """The older service cannot tell no history from none asked for: its field has no presence."""
+    waiting = (await stubs.new.SendMessage(ask("begin", "writer"))).task
+    answer = ask("Ada", "writer", waiting.id)
+    answer.configuration.history_length = 0
+    frames = [frame async for frame in stubs.new.SendStreamingMessage(answer)]
+    assert (frames[0].task.status.state, len(frames[0].task.history)) == (new.TASK_STATE_WORKING, 0)
+    older = old_ask("begin")
+    older.configuration.history_length = 1
+    where = (("tenant", "writer"),)
+    first = await stubs.old.SendStreamingMessage(older, metadata=where).read()
+    again = old_ask("Ada", first.task.id)
+    again.configuration.history_length = 1
+    told = [frame async for frame in stubs.old.SendStreamingMessage(again, metadata=where)]
+    assert len(told[0].task.history) == 1
+
+
 async def test_a_question_a_cancel_and_a_subscription(stubs: Stubs) -> None:
     waiting = (await stubs.new.SendMessage(ask("begin", "writer"))).task
     assert waiting.status.state == new.TASK_STATE_INPUT_REQUIRED
@@ -133,11 +150,27 @@ async def test_the_older_service_speaks_its_own_names(stubs: Stubs) -> None:
 
 
 async def test_cards_are_given_in_both_services(stubs: Stubs) -> None:
-    card = await stubs.new.GetExtendedAgentCard(new.GetExtendedAgentCardRequest(tenant="conformance"))
+    async with httpx2.AsyncClient(base_url=stubs.server.url) as http:
+        made = await http.post("/admin/keys", json={"name": "ann"})
+    key = ("x-api-key", made.json()["token"])
+    request = new.GetExtendedAgentCardRequest(tenant="conformance")
+    card = await stubs.new.GetExtendedAgentCard(request, metadata=(key,))
     assert [skill.id for skill in card.skills] == ["tck", "more"]
-    older = await stubs.old.GetAgentCard(old.GetAgentCardRequest(), metadata=(("tenant", "conformance"),))
+    older = await stubs.old.GetAgentCard(old.GetAgentCardRequest(), metadata=(("tenant", "conformance"), key))
     assert older.protocol_version == "0.3.0"
     assert {one.transport for one in older.additional_interfaces} == {"JSONRPC", "HTTP+JSON"}
+
+
+async def test_the_default_agents_card_of_0_3_lists_grpc(stubs: Stubs) -> None:
+    """Only the default agent's: a request of 0.3 has no field that names another one."""
+    async with httpx2.AsyncClient() as http:
+        cards = [
+            (await http.get(f"{stubs.server.agent(slug)}/.well-known/agent-card.json")) for slug in ("echo", "file")
+        ]
+    place = await address_of(stubs.server)
+    listed = [{one["transport"]: one["url"] for one in card.json()["additionalInterfaces"]} for card in cards]
+    assert [one.get("GRPC") for one in listed] == [place, None]
+    assert all({"JSONRPC", "HTTP+JSON"} <= set(one) for one in listed)
 
 
 REFUSED = {

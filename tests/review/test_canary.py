@@ -16,6 +16,7 @@ import pytest
 from parley import Turn, telemetry
 from parley.core.agents import Agent
 from parley.core.mcp import McpServer
+from parley.drivers.agentzero import AgentZeroDriver, AgentZeroOptions, blank_agentzero
 from parley.drivers.function import FunctionDriver
 from parley.drivers.llm import LlmDriver
 from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
@@ -26,6 +27,7 @@ from parley.telemetry import logs
 from parley.testing.databases import fresh_database
 from parley.testing.servers import serving
 from parley.testing.waiting import until
+from tests.agentzero.server import Chat, FakeAgentZero, agent_zero
 from tests.faces.modes.agents import writer
 from tests.nodes.fleet import Fleet, Node
 from tests.review.house import House, echo, open_house, signed
@@ -68,6 +70,20 @@ def listening() -> Iterator[list[str]]:
         detach()
 
 
+ERROR = (
+    "Incorrect API key provided: canary-provider-81f0. password=canary-password-81f0, {'api_key': 'canary-json-81f0'} "
+    "https://ann:canary-url-81f0@host.org/?key=canary-query-81f0 Authorization: Basic canary-basic-81f0 "
+    "sk-canary-vendor-81f0 PGPASSWORD: canary-variable-81f0 logged in as ann with canary-zero-login-81f0"
+)
+
+
+async def breaks(chat: Chat, text: str) -> str:
+    """An Agent-Zero whose work ends with an error that repeats everything it knows."""
+    chat.log("tool", "Connecting with password=canary-heading-81f0")
+    chat.log("warning", "Login failed, token: canary-warning-81f0")
+    raise RuntimeError(ERROR)
+
+
 async def raises(turn: Turn) -> Any:
     raise ValueError("broken")
     yield ""
@@ -91,6 +107,14 @@ def agents(peer: str, folder: Path) -> list[Driver]:
         blank_remote("remote"), RemoteOptions(f"{peer}/agent", token_from="CANARY_REMOTE_KEY", patience_s=0.1)
     )
     return [writer, FunctionDriver(tools, raises), *llms, remote]
+
+
+def zeros(zero: FakeAgentZero) -> list[Driver]:
+    """One Agent-Zero by both of its interfaces."""
+    zero.key = "canary-zero-key-81f0"
+    keyed = AgentZeroOptions(zero.url, key_from="CANARY_ZERO_KEY", poll_s=0.05)
+    session = AgentZeroOptions(zero.url, user="ann", password_from="CANARY_ZERO_LOGIN", poll_s=0.05)
+    return [AgentZeroDriver(blank_agentzero(slug), one) for slug, one in (("keyed", keyed), ("session", session))]
 
 
 def hook_of(peer: str, what: str) -> dict[str, Any]:
@@ -142,7 +166,7 @@ async def everything(house: House, replies: list[httpx2.Response], peer: str, be
         replies.append(reply)
         return reply
 
-    for slug in ("echo", "openai", "anthropic", "remote", "tools"):
+    for slug in ("echo", "openai", "anthropic", "remote", "tools", "session", "keyed"):
         message = {"messageId": slug, "role": "ROLE_USER", "parts": [{"text": "hello"}]}
         await ask("user", "POST", f"/agents/{slug}/message:send", {"message": message})
     task = await house.task("user")
@@ -154,7 +178,7 @@ async def everything(house: House, replies: list[httpx2.Response], peer: str, be
 
     async def tried() -> bool:
         shown = (await house.ask("admin", "GET", "/admin/push")).json()["push"]
-        called = {one["receiver"].removeprefix(peer) for one in shown if one["attempts"]}
+        called = {one["receiver"].removeprefix(peer) for one in shown if one["reason"]}
         return called == {"/push", "/proxied", "/modern", "/second", "/third"}
 
     await until(tried)
@@ -184,7 +208,8 @@ async def everything(house: House, replies: list[httpx2.Response], peer: str, be
 def plain_pages(house: House) -> list[str]:
     """Everything that can be read without naming anything, whatever there will be; and what tells most of an agent."""
     reads = [one.removeprefix("GET ") for one in asked_of(house.server.app) if one.startswith("GET ")]
-    return [*(path for path in reads if "{" not in path), "/console/agents/tools", "/console/agents/remote"]
+    named = [f"/console/agents/{slug}" for slug in ("tools", "remote", "keyed")]
+    return [*(path for path in reads if "{" not in path), *named]
 
 
 def shown_wrong(house: House) -> Iterator[tuple[str, dict[str, str]]]:
@@ -226,12 +251,16 @@ async def test_no_secret_is_told_kept_exported_counted_or_answered(
     stored: dict[str, Any] = {"store": store, **({"postgres_url": database} if store == "postgres" else {})}
     monkeypatch.setenv("CANARY_LLM_KEY", "canary-llm-81f0")
     monkeypatch.setenv("CANARY_REMOTE_KEY", "canary-remote-81f0")
+    monkeypatch.setenv("CANARY_ZERO_LOGIN", "canary-zero-login-81f0")
+    monkeypatch.setenv("CANARY_ZERO_KEY", "canary-zero-key-81f0")
     monkeypatch.setenv("CANARY_TOOL_HEADER", "Bearer canary-tool-header-81f0")
     replies: list[httpx2.Response] = []
     quiet = logs.configure("json", "debug")
     with listening() as told:
-        async with parrot() as peer, serving(tmp_path / "data" / "target", [echo]) as target, open_house(
-            tmp_path / "data", *agents(peer, tmp_path), **stored,
+        async with parrot() as peer, serving(tmp_path / "data" / "target", [echo]) as target, agent_zero(
+            breaks, user="ann", password="canary-zero-login-81f0"
+        ) as zero, open_house(
+            tmp_path / "data", *agents(peer, tmp_path), *zeros(zero), **stored,
             api_key="canary-configured-81f0", runtime_keys={"v1": "the-secret-of-the-review"},
         ) as house:  # fmt: skip
             await everything(house, replies, peer, target.agent("echo"))
@@ -249,6 +278,7 @@ async def test_no_secret_is_told_kept_exported_counted_or_answered(
         "answers": "\n".join(f"{reply.text} {reply.headers}" for reply in replies if reply.is_stream_consumed),
     }
     assert len(told) > 50
+    assert len([one for one in told if one.startswith("agentzero.failed")]) == 2
     assert lines.err.count('"event"') > 20
     key = (tmp_path / "data" / "secret.key").read_text().split()[0]
     wanted = {"canary": "81f0", "signing": "the-secret-of-the-review", "sealing": key, "PEM": "PRIVATE KEY", **secrets}

@@ -42,7 +42,8 @@ BEGUN = frozenset(f"002 {one.mode}.{one.name}" for one in ACTIONS if one.begins)
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Belongings]:
-    async with open_house(tmp_path_factory.mktemp("probes"), *drivers()) as house:
+    folder = tmp_path_factory.mktemp("probes")
+    async with open_house(folder / "data", *drivers(folder)) as house:
         yield await furnish(house)
 
 

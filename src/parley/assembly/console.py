@@ -1,6 +1,6 @@
 """The console, and what its pages ask."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -14,6 +14,7 @@ from parley.clock import now_ms
 from parley.console.desk import Beside, Desk, Newcomers
 from parley.console.face import Console
 from parley.definitions.added import LOOK_S, Added
+from parley.definitions.watching import Problem
 from parley.engine.exchange import Exchange
 from parley.engine.membership import Loop
 from parley.engine.ports import Records
@@ -28,9 +29,11 @@ from parley.telemetry.metrics import Metrics
 from parley.telemetry.samples import EVERY_S, Samples
 
 
-def beside(talks: Talks, nodes: Serving, push: Push, settings: Settings) -> Beside:
+def beside(
+    talks: Talks, nodes: Serving, push: Push, settings: Settings, problems: Callable[[], list[Problem]]
+) -> Beside:
     return Beside(
-        talks.documents, talks.conversations, talks.exports.address, nodes.nodes, push.hooks, settings
+        talks.documents, talks.conversations, talks.exports.address, nodes.nodes, push.hooks, settings, problems
     )  # fmt: skip
 
 

@@ -1,12 +1,14 @@
 """A run's timeline while it grows: each frame has the number of its last event, and says what to change on the page."""
 
 from collections.abc import AsyncGenerator
+from functools import partial
 
 import msgspec
 
 from parley.console.rendering import plain
 from parley.console.timeline import Change, Timeline
 from parley.console.visits import Visit
+from parley.console.workers import off_loop
 from parley.core.events import Event
 from parley.core.runs import Run
 from parley.core.views import View
@@ -41,7 +43,8 @@ async def frames(
             continue
         before = timeline.run
         changes = [change for event in await attachments.told(events) for change in timeline.feed(event)]
-        yield _frame(visit, events, changes, before, timeline.run), False
+        make = partial(_frame, visit, events, changes, before, timeline.run)
+        yield (make() if all(change.grown is not None for change in changes) else await off_loop(make)), False
     yield b"event: end\ndata: {}\n\n", True
 
 

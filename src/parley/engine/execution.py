@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 
+from parley.core.access import Principal
 from parley.core.agents import Agent
 from parley.core.commands import Begin, Emit, Recover, Report
 from parley.core.conversations import hops_of
@@ -17,6 +18,7 @@ from parley.core.views import View
 from parley.engine.attachments import Attachments
 from parley.engine.commands import Commands
 from parley.engine.jobs import Job
+from parley.engine.offload import LARGE
 from parley.engine.outbox import Outbox
 from parley.engine.ports import Cluster, Driver, Gated, Store, kind_of
 from parley.engine.recall import earlier_notes, earlier_rounds
@@ -24,15 +26,25 @@ from parley.engine.recent import RecentLogs
 from parley.engine.slots import Slots
 from parley.engine.toolwords import Tooling
 from parley.engine.turns import CURRENT, Turn
-from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge, StoreUnavailable
+from parley.engine.views import folded
+from parley.errors import (
+    AgentError,
+    LateResult,
+    LeaseLost,
+    NestedTooDeep,
+    NotReady,
+    ParleyError,
+    PayloadTooLarge,
+    StoreUnavailable,
+)
 from parley.ids import RunId
 from parley.telemetry import span, tell
 from parley.telemetry.trace import NONE, current, enter
 
 GRACE_S = 5.0
 
-AskFor = Callable[[Run, int, str, str, int], Awaitable[View]]
-"""Who asks, its how-manieth question, whom, what, and through how many servers the matter has come."""
+AskFor = Callable[[Run, Principal, int, str, str, int], Awaitable[View]]
+"""Asks another agent: the run that asks, its caller, the number of the question, the agent, the text, the hops."""
 
 
 class Execution:
@@ -279,7 +291,7 @@ class Execution:
             return (await self._commands.execute(run.id, Recover(run.epoch, how, orderly=True))).run
         try:
             return await outbox.finish(ending)
-        except PayloadTooLarge as error:
+        except (PayloadTooLarge, NestedTooDeep) as error:
             return await outbox.abort(Failed(error.code, error.message))
 
     async def _ending(self, job: Job, outbox: Outbox, events: list[Event] | None) -> Report | None:
@@ -299,7 +311,7 @@ class Execution:
         except (LateResult, LeaseLost, StoreUnavailable):
             # The last is no fault of the agent's: the turn is taken up again when the store is back.
             raise
-        except (AgentError, PayloadTooLarge) as error:
+        except (AgentError, PayloadTooLarge, NestedTooDeep) as error:
             return Failed(error.code, error.message)
         except Exception as error:  # noqa: BLE001 - an agent may raise anything
             return self._raised(job, error)
@@ -320,7 +332,8 @@ class Execution:
             events = await self._attachments.told(events)
         scribe = Scribe(run.turns)
         with span("driver.turn", agent=run.agent, driver=kind_of(driver)) as driven:
-            turn = self._make_turn(driver.agent, job, events)
+            view = await folded(events) if len(events) > LARGE else None
+            turn = self._make_turn(driver.agent, job, events, view)
             CURRENT.set(turn)
             async with aclosing(driver.run(turn)) as outputs:
                 async for output in outputs:
@@ -333,7 +346,7 @@ class Execution:
                     await outbox.put(report)
         return Completed()
 
-    def _make_turn(self, spec: Agent, job: Job, events: list[Event]) -> Turn:
+    def _make_turn(self, spec: Agent, job: Job, events: list[Event], view: View | None) -> Turn:
         run, asked = job.run, 0
         newer = events[max(0, len(events) + run.version - events[-1].seq) :]
         if run.inputs > run.read or any(event.type == "input" for event in newer):
@@ -342,13 +355,13 @@ class Execution:
         async def ask(agent: str, text: str) -> View:
             nonlocal asked
             asked += 1
-            return await self._ask(run, asked, agent, text, max(map(hops_of, turn.inputs)))
+            return await self._ask(run, turn.principal, asked, agent, text, max(map(hops_of, turn.inputs)))
 
         async def recall(most: int) -> list[Round]:
             return await earlier_rounds(self._store, run, most, self._attachments.told)
 
         notes, load = partial(earlier_notes, self._store, run), self._attachments.loaded
-        turn = Turn(spec, run, events, ask, load, recall, notes, current(), job.overtaken, self.toolcalls)
+        turn = Turn(spec, run, events, ask, load, recall, notes, current(), job.overtaken, self.toolcalls, view)
         return turn
 
     def _tell_ended(self, run: Run) -> None:

@@ -15,7 +15,7 @@ from parley.clock import Clock, now_ms
 from parley.core.access import Principal
 from parley.core.agents import Agent
 from parley.core.canonical import Fields, Json, fields_of, stable_hash, text_of
-from parley.core.commands import Fail
+from parley.core.commands import Close, Fail
 from parley.core.documents import Assignment
 from parley.core.mcp import PACK, TIMEOUT_S, Offer, Progressed, described, manifest_for, rules_for
 from parley.core.policy import Policy
@@ -106,7 +106,7 @@ class ToolCalls:
 
     async def _execute(self, call: ToolCall, progressed: Progressed | None, task: Task) -> Execution:
         _check(call)
-        agent = self._exchange.agent(call.agent)
+        agent = self._agent(call)
         begun = time.monotonic()
         offer = await self.toolbox.find(agent, call.tool, (call.timeout_ms or TIMEOUT_S * 1000) / 1000)
         id_ = task.run or execution_id(call)
@@ -126,11 +126,18 @@ class ToolCalls:
     async def perform(self, call: ToolCall, task: Task) -> Outcome:
         """The same as a task: the run that it is, which has ended. What was asked before under its key is told again,
         also when its tool is there no more."""
+        self._agent(call)
         before = await self._exchange.commands.replayed(task.once) if task.once else None
         if before is not None and before.run.ended:
             return before
         execution = await self._execute(call, None, task)
         return Outcome(await self._exchange.commands.state(execution.run), [])
+
+    def _agent(self, call: ToolCall) -> Agent:
+        """The agent whose tool is called. A run that was started for its caller goes on using its agent's tools."""
+        if call.run is not None:
+            return self._exchange.agent(call.agent)
+        return self._exchange.usable(call.agent, call.principal)
 
     async def read(self, principal: Principal, conversation: str, execution_id: str) -> Execution | None:
         record = await self._records.get(KIND, _scope(principal, conversation), execution_id)
@@ -187,9 +194,9 @@ class ToolCalls:
         run = await self._exchange.commands.state(RunId(stored.run))
         try:
             if stored.status == "succeeded":
-                await self._exchange.close_run(run, Principal.parse(run.principal))
+                await self._exchange.commands.execute(run.id, Close(run.principal))
             else:
-                await self._exchange.fail(run, Fail(_code(stored), stored.reason or "The tool failed."))
+                await self._exchange.give_up(run, Fail(_code(stored), stored.reason or "The tool failed."))
         except RunEnded:
             return
 

@@ -12,11 +12,12 @@ from parley.core.canonical import Fields
 from parley.core.conversations import Message
 from parley.core.dialogue import Round, rounds
 from parley.core.documents import Assignment
-from parley.core.events import QUESTIONS, ArtifactAdded, Event, InputReceived, Noted, Progress
+from parley.core.events import QUESTIONS, ArtifactAdded, Event, InputReceived, Noted, Progress, caller_of
 from parley.core.mcp import Offer, Progressed
 from parley.core.orchestrations import Orchestration
 from parley.core.runs import Run
 from parley.core.views import Said, View, view_of
+from parley.engine.offload import off_loop
 from parley.engine.toolwords import Execution, ToolCall, Tooling, execution_id
 from parley.errors import ToolNotFound
 from parley.ids import ConversationId, RunId
@@ -56,7 +57,7 @@ class Turn:
     def __init__(
         self, agent: Agent, run: Run, events: Sequence[Event], ask: Ask, load: Load, recall: Recall,
         recall_notes: RecallNotes | None = None, trace: Trace = NONE, overtaken: asyncio.Event | None = None,
-        tooling: Tooling | None = None,
+        tooling: Tooling | None = None, view: View | None = None,
     ) -> None:  # fmt: skip
         self.agent = agent
         """The agent that is asked, as it is defined: `turn.agent.model`, `turn.agent.tools`."""
@@ -72,6 +73,8 @@ class Turn:
         self._recall_notes = recall_notes
         self._tooling = tooling
         self._used = 0
+        self._folded = view
+        """The view of these events, where they are too many to be folded when somebody asks."""
 
     @cached_property
     def inputs(self) -> list[Message]:
@@ -81,11 +84,12 @@ class Turn:
 
     @cached_property
     def _view(self) -> View:
-        return view_of(self._events)
+        return self._folded or view_of(self._events)
 
-    @property
+    @cached_property
     def principal(self) -> Principal:
-        return Principal.parse(self._run.principal)
+        """On whose behalf the run works, with the limits that its log knows."""
+        return caller_of(self._events) or Principal.parse(self._run.principal)
 
     @property
     def run_id(self) -> RunId:
@@ -182,7 +186,7 @@ class Turn:
         """The latest rounds before this turn, oldest first: of this run, and of what the same principal has asked this
         agent before in the same conversation.
         """
-        here = rounds(self._events)[:-1]
+        here = (await off_loop(len(self._events), lambda: rounds(self._events)))[:-1]
         if len(here) < most:
             here = [*await self._recall(most - len(here)), *here]
         return here[-most:] if most else []

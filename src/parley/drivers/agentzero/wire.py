@@ -114,7 +114,7 @@ class Wire:
     ) -> httpx2.Response:
         try:
             async with self.http.stream(method, url, **more) as reply:
-                body = b""
+                body = bytearray()
                 async for chunk in reply.aiter_bytes():
                     body += chunk
                     if len(body) > most:
@@ -125,7 +125,7 @@ class Wire:
             raise Lost(type(error).__name__) from error
         except ReplyTooLarge as error:
             raise Ill(error.message) from error
-        return httpx2.Response(reply.status_code, headers={}, content=body[: most + 1], request=reply.request)
+        return httpx2.Response(reply.status_code, headers={}, content=bytes(body[: most + 1]), request=reply.request)
 
     def _read(self, reply: httpx2.Response, wanted: type[Wanted]) -> Wanted:
         if reply.status_code == 404 and not reply.content.startswith(b"{"):

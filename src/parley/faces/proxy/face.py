@@ -16,7 +16,7 @@ from parley.errors import InvalidCaller, InvalidJson, ParleyError
 from parley.faces.a2a.card import Cards
 from parley.faces.a2a.discovery import CARD_PATHS
 from parley.faces.a2a.jsonrpc import METHODS, JsonRpc
-from parley.faces.http import Endpoint, Headers, asked_version, check_text, header, read_body
+from parley.faces.http import Endpoint, Headers, asked_version, check_text, header, read_json
 from parley.faces.proxy.faults import answer_of
 from parley.faces.proxy.serving import refused, route
 from parley.faces.registry.callers import NODE, Callers, by_principal
@@ -86,7 +86,7 @@ class Proxy:
         try:
             target = id_of(scope)
             caller, principal = await self._caller(scope, target)
-            asked = completed(await read_body(receive, self._max_body))
+            asked = completed(await read_json(receive, self._max_body))
             node = await self._proxying.target(caller, target)
         except ParleyError as error:
             return await refused(send, error)

@@ -4,6 +4,7 @@ import msgspec
 from msgspec import Raw
 
 from parley.clock import iso
+from parley.core.nesting import readable
 from parley.core.nodes import Happened, Node, NodeEvent
 
 _decode = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -51,4 +52,4 @@ def activity_view(event: NodeEvent) -> dict[str, object]:
 
 
 def _members(body: bytes) -> dict[str, Raw]:
-    return _decode(body) if body else {}
+    return _decode(readable(body)) if body else {}
