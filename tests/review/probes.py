@@ -18,7 +18,18 @@ from tests.review.table import rule_for
 Json = dict[str, Any]
 Own = dict[str, str]
 
-RUNS = ("task", "hidden task", "plan version", "execution", "orchestration", "export", "far task", "delegation", "run")
+RUNS = (
+    "task",
+    "hidden task",
+    "org task",
+    "plan version",
+    "execution",
+    "orchestration",
+    "export",
+    "far task",
+    "delegation",
+    "run",
+)
 """Whatever has a log, by whichever face it was made."""
 
 CURSOR = "a place in a list, which is the caller's own list"

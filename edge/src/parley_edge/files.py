@@ -1,6 +1,7 @@
 """Files that nobody else may read, written whole or not at all."""
 
 import fcntl
+import hashlib
 import os
 import re
 from collections.abc import Generator
@@ -30,6 +31,15 @@ def write(path: Path, content: bytes, *, durable: bool = True) -> None:
         raise
     if durable:
         _sync_folder(path.parent)
+
+
+def identity(path: Path) -> str:
+    """An id of this very file, which is made if it is not there. A copy of it, wherever that lies, has another one."""
+    with suppress(FileExistsError):
+        _fill(path, os.urandom(16), durable=True)
+    content, known = path.read_bytes(), path.stat()
+    what = f"{known.st_dev}/{known.st_ino}/{known.st_ctime_ns}/"
+    return hashlib.sha256(what.encode() + content).hexdigest()[:32]
 
 
 def sweep(folder: Path, name: str = "") -> None:

@@ -12,14 +12,13 @@ from parley_edge import __version__, profiles
 from parley_edge.errors import INTERRUPTED, OK, AlreadyRunning, NotAccepted
 from parley_edge.files import Claim
 from parley_edge.http import Http
-from parley_edge.ledger import Ledger
 from parley_edge.local import LocalAgent
-from parley_edge.places import claim_of, ledger_of
+from parley_edge.places import claim_of, instance_of, ledger_of
 from parley_edge.platform import Platform
 from parley_edge.profiles import Profile
 from parley_edge.proxies import Proxies, is_loopback
 from parley_edge.view import JsonLines, Lines, Live, View, foot
-from parley_edge.work import Pace, Runtime
+from parley_edge.work import Pace, Runtime, Who
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MAX_PULLED = 64 * 1024 * 1024
@@ -46,7 +45,7 @@ def start(order: Order) -> int:
     name, profile = profiles.read(folder).resolved(order.profile)
     claim = _claimed(folder, name)
     try:
-        return asyncio.run(_work(order, name, profile, ledger_of(folder, name)))
+        return asyncio.run(_work(order, name, profile, folder))
     finally:
         claim.release()
 
@@ -66,14 +65,15 @@ def _claimed(folder: Path, name: str) -> Claim:
     )
 
 
-async def _work(order: Order, name: str, profile: Profile, ledger: Ledger) -> int:
+async def _work(order: Order, name: str, profile: Profile, folder: Path) -> int:
     profile = _adjusted(profile, order)
     view = _view(order.as_json)
     http = Http(proxies=Proxies.from_environment(), max_body=MAX_PULLED)
+    ledger, instance = ledger_of(folder, name), instance_of(folder, name)
     ledger.open()
     runtime = Runtime(
-        profile.runtime_id,
-        Platform(http, profile.api_base, profile.runtime_token, profile.agent_id),
+        Who(profile.runtime_id, instance),
+        Platform(http, profile.api_base, profile.runtime_token, profile.agent_id, instance),
         LocalAgent(Http(keep=False), profile.local_agent_endpoint, order.timeout_s),
         ledger,
         Pace(order.concurrency, order.grace_s, profile.heartbeat_interval_seconds, profile.pull_interval_seconds),

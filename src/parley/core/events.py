@@ -15,6 +15,7 @@ from parley.core.agents import Rescue
 from parley.core.artifacts import Parts
 from parley.core.conversations import Message
 from parley.core.documents import Assignment
+from parley.core.nesting import readable
 from parley.core.plans import Rules, Steps
 from parley.errors import BrokenChain
 from parley.ids import ConversationId, RunId
@@ -356,7 +357,7 @@ def restored(
     if body is None:
         return Event(run, seq, at, None, None, digest or b"", hash_, type_)
     try:
-        return Event(run, seq, at, decode(body), body, hashlib.sha256(body).digest(), hash_, type_)
+        return Event(run, seq, at, decode(readable(body)), body, hashlib.sha256(body).digest(), hash_, type_)
     except (msgspec.MsgspecError, TypeError) as error:
         raise BrokenChain(f"The payload of event {seq} cannot be read.", run=run, seq=seq) from error
 

@@ -37,7 +37,7 @@ from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Found, Key, Library, Sampled
 from parley.engine.requests import keyed
-from parley.engine.streams import read_all
+from parley.engine.views import read_view
 from parley.errors import (
     ConversationNotFound,
     CurrentVersion,
@@ -232,8 +232,8 @@ class Documents:
         assignment = run.assignment
         if assignment is None or assignment.document is None:
             return ()
-        view = View()
-        view.feed(event for event in await read_all(self._exchange.store, run.id) if event.seq < events[0].seq)
+        head = await self._exchange.store.head(run.id)
+        view = await read_view(self._exchange.store, head, events[0].seq - 1) if head is not None else View()
         view.feed(events)
         response = next((one for one in reversed(view.artifacts) if one.name == RESPONSE), None)
         answer = await self._answer(view, response)

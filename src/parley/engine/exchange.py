@@ -15,7 +15,7 @@ from parley.core.commands import Adopt, Begin, Cancel, Close, Fail, Fork, Give, 
 from parley.core.conversations import Message, conversation_for, hops_metadata
 from parley.core.events import Event, Rejected
 from parley.core.runs import WAITING, Run, State
-from parley.core.views import View, view_of
+from parley.core.views import View
 from parley.engine.admission import UNLIMITED, Admission, Allowance, Asked
 from parley.engine.attachments import SAID_BYTES, Attachments
 from parley.engine.bells import Bells
@@ -29,7 +29,8 @@ from parley.engine.ports import Blobs, Cluster, Distant, Driver, Key, LogStore, 
 from parley.engine.requests import Branch, Opening, Send, branch_key, same_run, send_key, start_of
 from parley.engine.retention import Retention
 from parley.engine.roster import Changed, Roster, Unlisted, no_agent
-from parley.engine.streams import Follower, Streams, read_all
+from parley.engine.streams import Follower, Streams
+from parley.engine.views import folded, read_view, recent_view
 from parley.errors import (
     Invalid,
     RunEnded,
@@ -278,16 +279,22 @@ class Exchange:
             raise RunNotFound("Task not found.")
         return run
 
-    async def view(self, run_id: RunId, *, upto: int | None = None, told: bool = False) -> View:
-        """What can be seen of a run, up to an event; `told`: with what was said in place, however long it is."""
+    async def view(
+        self, run_id: RunId, *, upto: int | None = None, told: bool = False, history: int | None = None,
+        artifacts: bool = True,
+    ) -> View:  # fmt: skip
+        """What can be seen of a run, up to an event; `told`: with what was said in place, however long it is.
+
+        `history` messages and `artifacts` are needed at least; a long log is not read for more.
+        """
         head = await self.store.head(run_id)
         if head is None or head.run.gone:
             raise RunNotFound("Task not found.")
-        view = View.restored(head.snapshot) if head.snapshot else View()
-        events = await read_all(self.store, run_id, head.floor)
-        events = await self.attachments.told(events) if told else events
-        view.feed(event for event in events if upto is None or event.seq <= upto)
-        return view
+        if history is not None and upto is None and not told:
+            recent = await recent_view(self.store, head, history, artifacts=artifacts)
+            if recent is not None:
+                return recent
+        return await read_view(self.store, head, upto, self.attachments if told else None)
 
     async def follow(self, run_id: RunId, after: int) -> Follower:
         return await self.streams.follow(run_id, after)
@@ -299,7 +306,8 @@ class Exchange:
     async def settled(self, outcome: Outcome, *, ended: bool = False) -> View:
         """Wait until the run has ended or, unless only its end will do, waits for somebody; what it is then."""
         if not outcome.replayed and outcome.events and outcome.events[0].seq == 1:
-            view, follower = view_of(outcome.events), self.continue_from(outcome)
+            follower = self.continue_from(outcome)
+            view = await folded(outcome.events)
         else:
             view = await self.view(outcome.run.id)
             follower = await self.follow(outcome.run.id, view.run.version)

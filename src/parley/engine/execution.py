@@ -18,6 +18,7 @@ from parley.core.views import View
 from parley.engine.attachments import Attachments
 from parley.engine.commands import Commands
 from parley.engine.jobs import Job
+from parley.engine.offload import LARGE
 from parley.engine.outbox import Outbox
 from parley.engine.ports import Cluster, Driver, Gated, Store, kind_of
 from parley.engine.recall import earlier_notes, earlier_rounds
@@ -25,7 +26,17 @@ from parley.engine.recent import RecentLogs
 from parley.engine.slots import Slots
 from parley.engine.toolwords import Tooling
 from parley.engine.turns import CURRENT, Turn
-from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge, StoreUnavailable
+from parley.engine.views import folded
+from parley.errors import (
+    AgentError,
+    LateResult,
+    LeaseLost,
+    NestedTooDeep,
+    NotReady,
+    ParleyError,
+    PayloadTooLarge,
+    StoreUnavailable,
+)
 from parley.ids import RunId
 from parley.telemetry import span, tell
 from parley.telemetry.trace import NONE, current, enter
@@ -94,7 +105,7 @@ class Execution:
         if limits.max_queued is not None:
             # The one at the head of the queue may be about to begin: it does not count as waiting.
             room = limits.max_queued + await self.free_slots(agent)
-            if len(await self._store.runs_in(State.SUBMITTED, agent=agent.slug, limit=room)) >= room:
+            if await self._store.waiting(agent.slug, room) >= room:
                 return Rejected(
                     "queue_full", f"Agent {agent.slug} has {limits.max_queued} tasks waiting; try again later."
                 )
@@ -280,7 +291,7 @@ class Execution:
             return (await self._commands.execute(run.id, Recover(run.epoch, how, orderly=True))).run
         try:
             return await outbox.finish(ending)
-        except PayloadTooLarge as error:
+        except (PayloadTooLarge, NestedTooDeep) as error:
             return await outbox.abort(Failed(error.code, error.message))
 
     async def _ending(self, job: Job, outbox: Outbox, events: list[Event] | None) -> Report | None:
@@ -300,7 +311,7 @@ class Execution:
         except (LateResult, LeaseLost, StoreUnavailable):
             # The last is no fault of the agent's: the turn is taken up again when the store is back.
             raise
-        except (AgentError, PayloadTooLarge) as error:
+        except (AgentError, PayloadTooLarge, NestedTooDeep) as error:
             return Failed(error.code, error.message)
         except Exception as error:  # noqa: BLE001 - an agent may raise anything
             return self._raised(job, error)
@@ -321,7 +332,8 @@ class Execution:
             events = await self._attachments.told(events)
         scribe = Scribe(run.turns)
         with span("driver.turn", agent=run.agent, driver=kind_of(driver)) as driven:
-            turn = self._make_turn(driver.agent, job, events)
+            view = await folded(events) if len(events) > LARGE else None
+            turn = self._make_turn(driver.agent, job, events, view)
             CURRENT.set(turn)
             async with aclosing(driver.run(turn)) as outputs:
                 async for output in outputs:
@@ -334,7 +346,7 @@ class Execution:
                     await outbox.put(report)
         return Completed()
 
-    def _make_turn(self, spec: Agent, job: Job, events: list[Event]) -> Turn:
+    def _make_turn(self, spec: Agent, job: Job, events: list[Event], view: View | None) -> Turn:
         run, asked = job.run, 0
         newer = events[max(0, len(events) + run.version - events[-1].seq) :]
         if run.inputs > run.read or any(event.type == "input" for event in newer):
@@ -349,7 +361,7 @@ class Execution:
             return await earlier_rounds(self._store, run, most, self._attachments.told)
 
         notes, load = partial(earlier_notes, self._store, run), self._attachments.loaded
-        turn = Turn(spec, run, events, ask, load, recall, notes, current(), job.overtaken, self.toolcalls)
+        turn = Turn(spec, run, events, ask, load, recall, notes, current(), job.overtaken, self.toolcalls, view)
         return turn
 
     def _tell_ended(self, run: Run) -> None:

@@ -20,6 +20,7 @@ from parley.core.mcp import Offer, Progressed
 from parley.core.orchestrations import Orchestration
 from parley.core.runs import Run
 from parley.core.views import Said, View, view_of
+from parley.engine.offload import off_loop
 from parley.engine.toolwords import Execution, ToolCall, Tooling, execution_id
 from parley.errors import ToolNotFound
 from parley.ids import ConversationId, RunId
@@ -59,7 +60,7 @@ class Turn:
     def __init__(
         self, agent: Agent, run: Run, events: Sequence[Event], ask: Ask, load: Load, recall: Recall,
         recall_notes: RecallNotes | None = None, trace: Trace = NONE, overtaken: asyncio.Event | None = None,
-        tooling: Tooling | None = None,
+        tooling: Tooling | None = None, view: View | None = None,
     ) -> None:  # fmt: skip
         self.agent = agent
         """The agent that is asked, as it is defined: `turn.agent.model`, `turn.agent.tools`."""
@@ -75,6 +76,8 @@ class Turn:
         self._recall_notes = recall_notes
         self._tooling = tooling
         self._used = 0
+        self._folded = view
+        """The view of these events, where they are too many to be folded when somebody asks."""
 
     @cached_property
     def inputs(self) -> list[Message]:
@@ -84,7 +87,7 @@ class Turn:
 
     @cached_property
     def _view(self) -> View:
-        return view_of(self._events)
+        return self._folded or view_of(self._events)
 
     @cached_property
     def principal(self) -> Principal:
@@ -186,7 +189,7 @@ class Turn:
         """The latest rounds before this turn, oldest first: of this run, and of what the same principal has asked this
         agent before in the same conversation.
         """
-        here = rounds(self._events)[:-1]
+        here = (await off_loop(len(self._events), lambda: rounds(self._events)))[:-1]
         if len(here) < most:
             here = [*await self._recall(most - len(here)), *here]
         return here[-most:] if most else []

@@ -44,6 +44,12 @@ class PayloadTooLarge(Invalid):
     code = "payload_too_large"
 
 
+class NestedTooDeep(Invalid):
+    """JSON is nested deeper than any place that reads it again could follow."""
+
+    code = "nested_too_deep"
+
+
 class InvalidArtifact(Invalid):
     """An artifact that a runtime wants to write has a name that is none, or lacks something."""
 
@@ -116,6 +122,12 @@ class CredentialTooLong(Invalid):
     """A credential is too long for the cookie of a browser's session."""
 
     code = "credential_too_long"
+
+
+class CookieTooLarge(Invalid):
+    """The Cookie header of a request to the console is over its limit."""
+
+    code = "cookie_too_large"
 
 
 class Forbidden(ParleyError):
@@ -353,6 +365,12 @@ class ReplyTooLarge(ParleyError):
     """What a remote agent answers is larger than we take."""
 
     code = "remote_too_large"
+
+
+class ReplyCompressed(ReplyTooLarge):
+    """A compressed answer, which may be of any size once it is unpacked; none was asked for."""
+
+    code = "remote_compressed"
 
 
 class UnknownToolPack(Invalid):

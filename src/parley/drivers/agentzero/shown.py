@@ -5,12 +5,14 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from parley.core.sanitising import sanitised_error
 from parley.core.turns import Status
 from parley.drivers.agentzero.words import Item
 
 _ICON = re.compile(r"icon://\S*\s*")
-_METER = re.compile(r"[|\s]+$")
-_ERROR = re.compile(r"\b[A-Za-z_.]*(?:Error|Exception)\b")
+# Each begins only where no character of its own stands before, so that a text is searched in linear time.
+_METER = re.compile(r"(?<![|\s])[|\s]++\Z")
+_ERROR = re.compile(r"(?<![A-Za-z_.])[A-Za-z_.]*(?:Error|Exception)\b")
 _SILENT = frozenset(("user", "response", "error", "util", "input"))
 """What the chat's log has besides what the agent does."""
 
@@ -73,8 +75,8 @@ class Course(Struct):
 
 
 def plain(heading: str) -> str:
-    """Without the signs that are meant for a web page."""
-    return _METER.sub("", _ICON.sub("", heading)).strip()
+    """Without the signs that are meant for a web page, and without secrets."""
+    return sanitised_error(_METER.sub("", _ICON.sub("", heading)).strip())
 
 
 def kind_of(error: str) -> str:

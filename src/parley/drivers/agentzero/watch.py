@@ -13,7 +13,7 @@ from parley.core.artifacts import Part
 from parley.core.events import Failed
 from parley.core.turns import ArtifactChunk, Done, NeedInput, Output, Status, Text
 from parley.drivers.agentzero.files import artifact, fetched
-from parley.drivers.agentzero.options import AgentZeroOptions, reports_folder
+from parley.drivers.agentzero.options import AgentZeroOptions, reports_folder, without_secrets
 from parley.drivers.agentzero.reports import MARK, Bulletins
 from parley.drivers.agentzero.shown import Course, kind_of
 from parley.drivers.agentzero.words import Large
@@ -27,6 +27,9 @@ from parley.telemetry import tell
 
 START_S = 5.0
 """How long an Agent-Zero that cannot be reached is tried before it has begun anything."""
+MAX_SAID = 2_000
+"""So much of an error is logged."""
+MAX_SEARCHED = 64 * 1024
 _POLLS_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 Found = TypeVar("Found")
@@ -136,7 +139,8 @@ class Watch:
         return Failed("agentzero_no_answer", "Agent-Zero ended its work without an answer.")
 
     def failed(self, error: str) -> Failed:
-        tell("agentzero.failed", run=self.turn.run_id, agent=self.turn.agent.slug, said=error[:2000])
+        said = without_secrets(error[:MAX_SEARCHED], self.options)[:MAX_SAID]
+        tell("agentzero.failed", run=self.turn.run_id, agent=self.turn.agent.slug, said=said)
         return Failed("agentzero_failed", f"Agent-Zero's work ended with an unexpected {kind_of(error)}.")
 
     async def _files(self, answer: str) -> AsyncGenerator[Output, None]:

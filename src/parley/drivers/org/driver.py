@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from parley.core.agents import Agent
 from parley.core.artifacts import Part, text_of
@@ -36,6 +37,8 @@ from parley.telemetry import tell
 
 MAX_FILES = 50
 OFFLINE = "offline"
+MODELLED = "modelled"
+"""The note that says that a model has written into the folder of the task."""
 
 
 class Setup(Struct, frozen=True):
@@ -43,8 +46,9 @@ class Setup(Struct, frozen=True):
 
     places: Places
     work: Path
-    """Each task gets a folder of its own below this one, which is always a root."""
+    """Each task gets a folder of its own below this one; that folder is its first root."""
     roots: tuple[Path, ...] = ()
+    """Folders that all tasks share."""
 
 
 class OrgDriver:
@@ -89,19 +93,26 @@ class OrgDriver:
 
     async def run(self, turn: Turn) -> AsyncGenerator[Output, None]:
         await asyncio.to_thread(self.refresh)
-        roots = Roots([self._setup.work, *self._setup.roots])
-        folder = self._folder(turn.run_id)
-        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        folder, roots = await asyncio.to_thread(self._opened, turn.run_id)
         offline = self._agent.model in (None, OFFLINE)
-        tools = Tools(self._llm, offline=offline, roots=roots, organisation=self._setup.places.folder)
-        kernel = Kernel(self.reading.organisation, tools, _seen_from(folder, tools), self._agent.model or OFFLINE)
-        task, state, since = _taken_up(kernel, turn, folder)
+        closed = (self._setup.work, self._setup.places.reports_folder)
+        tools = Tools(self._llm, offline=offline, roots=roots, organisation=self._setup.places.folder, closed=closed)
+        kernel = Kernel(
+            self.reading.organisation, tools, _seen_from(folder, tools), self._agent.model or OFFLINE, shown=roots.shown
+        )
+        # To find a domain for a long message takes a while.
+        task, state, since = await asyncio.to_thread(_taken_up, kernel, turn, folder)
         levels = Levels(turn, state.level)
         async with aclosing(kernel.run(task, state)) as happenings:
             async for happening in happenings:
                 await self._reported(happening, levels)
                 async for output in _said(happening, turn, since, roots):
                     yield output
+
+    def run_of(self, report: Report) -> RunId | None:
+        """The run that a report is about, by the folder it works in; None for a report of something else."""
+        folder = Path(report.location.working_directory)
+        return RunId(unquote(folder.name)) if folder.parent in (self._setup.work, self._setup.work.resolve()) else None
 
     async def left(self) -> list[RunId]:
         return await asyncio.to_thread(_runs_in, self._setup.work)
@@ -110,6 +121,13 @@ class OrgDriver:
         """Unless something in it is nowhere else: what is too large to be an artifact, or one too many."""
         if not run.notes.get("left"):
             await asyncio.to_thread(shutil.rmtree, self._folder(run.id), ignore_errors=True)
+
+    def _opened(self, run_id: RunId) -> tuple[Path, Roots]:
+        """The folder of a task, and what the task may touch: that folder, and those that are shared on purpose."""
+        folder = self._folder(run_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        folder = folder.resolve()
+        return folder, Roots([folder, *self._setup.roots], closed=self._setup.work)
 
     def _folder(self, run_id: RunId) -> Path:
         """The id as one name: callers may choose it, and a slash in it must not lead anywhere."""
@@ -139,14 +157,13 @@ def _seen_from(folder: Path, tools: Tools) -> Exists:
 def _taken_up(kernel: Kernel, turn: Turn, folder: Path) -> tuple[Task, State, int]:
     """Where the task stands: at its beginning, where it was broken off, or before the client's answer."""
     state = unpacked(turn.notes.get("org", ""))
+    since = turn.offset if state is None else int(turn.notes.get("since", "0"))
+    task = Task(turn.text if state is None else _asked_first(turn, since), folder)
     if state is None:
-        task = Task(turn.text, folder)
-        return task, kernel.begin(task), turn.offset
-    since = int(turn.notes.get("since", "0"))
-    task = Task(_asked_first(turn, since), folder)
-    if turn.notes.get("turn") == str(turn.number):
-        return task, state, since
-    return task, kernel.answered(state, turn.text), since
+        state = kernel.begin(task)
+    elif turn.notes.get("turn") != str(turn.number):
+        state = kernel.answered(state, turn.text)
+    return task, replace(state, modelled=state.modelled or MODELLED in turn.notes), since
 
 
 def _asked_first(turn: Turn, since: int) -> str:
@@ -178,7 +195,9 @@ async def _said(happening: Happening, turn: Turn, since: int, roots: Roots) -> A
 def _noted(happening: Happening, turn: Turn, since: int) -> Note:
     """What is finished is not taken up again: input that comes later is another task."""
     state = "" if isinstance(happening, Finished) else packed(happening.state)
-    return Note({"org": state, "turn": str(turn.number), "since": str(since)})
+    # By itself, since it holds as long as the folder is there, and a long state is cut.
+    modelled = {MODELLED: "yes"} if happening.state.modelled else {}
+    return Note({"org": state, "turn": str(turn.number), "since": str(since), **modelled})
 
 
 def _about(report: Report, **more: object) -> Raw:

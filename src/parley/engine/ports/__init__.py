@@ -6,6 +6,7 @@ from parley.engine.ports.drivers import Approving, Distant, Driver, Forsaken, Ga
 from parley.engine.ports.library import Found, Legible, Library
 from parley.engine.ports.logs import (
     LASTING,
+    READ_BYTES,
     Append,
     Archive,
     Done,
@@ -18,6 +19,7 @@ from parley.engine.ports.logs import (
     Store,
     StoredKey,
     Tally,
+    Trim,
 )
 from parley.engine.ports.models import Answered, Delta, Finish, Llm, Sampling, Speech, Usage
 from parley.engine.ports.records import Moment, Place, Record, Records
@@ -25,6 +27,7 @@ from parley.engine.ports.tools import ToolPack, ToolResult
 
 __all__ = [
     "LASTING",
+    "READ_BYTES",
     "Answered",
     "Append",
     "Approving",
@@ -64,6 +67,7 @@ __all__ = [
     "Tally",
     "ToolPack",
     "ToolResult",
+    "Trim",
     "Usage",
     "kind_of",
 ]

@@ -7,16 +7,17 @@ from starlette.types import Receive, Scope
 
 from parley.clock import iso, now_ms
 from parley.core.agents import Agent
+from parley.core.leases import Lease, last_claim
 from parley.core.runs import State
 from parley.engine.elsewhere import Elsewhere
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Distant
 from parley.errors import AgentNotFound, NotAnEdgeAgent
 from parley.faces.edge.claims import Platform, lease_id, lease_named
-from parley.faces.edge.serving import Reply, body_of, route, rung, token_of, watching
-from parley.faces.edge.words import AttachIn, ControlIn, HeartbeatIn, Nothing
+from parley.faces.edge.serving import Reply, body_of, instance_of, route, rung, token_of, watching
+from parley.faces.edge.words import AttachIn, ControlIn, HeartbeatIn, HeldIn, Nothing
 from parley.ids import RunId, is_id
-from parley.security.runtimes import Described, Runtimes
+from parley.security.runtimes import Described, Runtime, Runtimes
 
 PULL_INTERVAL_S = 1
 MAX_BODY = 256 * 1024
@@ -71,10 +72,9 @@ class RuntimeCalls:
     async def heartbeat(self, scope: Scope, receive: Receive) -> Reply:
         runtime = await self._runtimes.runtime_for(token_of(scope))
         told = await body_of(receive, HeartbeatIn, MAX_BODY)
+        instance = instance_of(scope)
         await self._runtimes.note(runtime, told.status or "ready")
-        claims = [
-            (one.task_run_id, lease_named(runtime, one.task_run_id, one.lease_id)) for one in told.task_runs or ()
-        ]
+        claims = [(one.task_run_id, await self._lease(runtime, one, instance)) for one in told.task_runs or ()]
         held = await self._elsewhere.renew([lease for _, lease in claims if lease is not None])
         renewed = [one for one in held if one.standing == "held"]
         return 200, {
@@ -110,8 +110,9 @@ class RuntimeCalls:
     async def detach(self, scope: Scope, receive: Receive) -> Reply:
         runtime = await self._runtimes.runtime_for(token_of(scope))
         await body_of(receive, Nothing, MAX_BODY)
+        instance = instance_of(scope)
         await self._runtimes.note(runtime, "detached")
-        await self._elsewhere.release_all(str(runtime.principal))
+        await self._elsewhere.release_instance(str(runtime.principal), instance)
         return 200, {"runtime_id": runtime.id, "detached": True}
 
     async def status(self, scope: Scope, receive: Receive) -> Reply:
@@ -124,6 +125,14 @@ class RuntimeCalls:
             "platform": self._platform, "attached_at": iso(runtime.attached_at), "last_seen_at": iso(seen.at),
             "active": True, "queued": len(waiting), "running": await self._elsewhere.running(str(runtime.principal)),
         }  # fmt: skip
+
+    async def _lease(self, runtime: Runtime, held: HeldIn, instance: str) -> Lease | None:
+        if held.lease_id is not None:
+            return lease_named(runtime, held.task_run_id, held.lease_id, instance)
+        run = await self._exchange.commands.stored(held.task_run_id)
+        if run is None or run.agent != runtime.agent:
+            return None
+        return last_claim(run, str(runtime.principal), instance)
 
     async def _to_stop(self, owner: str, agent: str, run_ids: list[str]) -> tuple[list[str], list[str]]:
         canceled: list[str] = []

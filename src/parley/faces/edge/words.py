@@ -20,7 +20,7 @@ class AttachIn(Struct, frozen=True):
 
 class HeldIn(Struct, frozen=True):
     task_run_id: str
-    lease_id: str
+    lease_id: str | None = None
 
 
 class HeartbeatIn(Struct, frozen=True):
@@ -51,16 +51,16 @@ class PullIn(Struct, frozen=True):
 
 
 class ProgressIn(Struct, frozen=True):
-    lease_id: str
+    lease_id: str | None = None
     text: str | None = None
     parts: list[Raw] | None = None
     percent: Annotated[float, Meta(ge=0, le=100)] | None = None
 
 
 class ArtifactIn(Struct, frozen=True):
-    lease_id: str
     filename: str
     content_text: str
+    lease_id: str | None = None
     artifact_type: str | None = None
     title: str | None = None
     summary: str | None = None
@@ -70,12 +70,12 @@ class ArtifactIn(Struct, frozen=True):
 
 
 class EndIn(Struct, frozen=True):
-    lease_id: str
     output: dict[str, Raw]
+    lease_id: str | None = None
 
 
 class ReleaseIn(Struct, frozen=True):
-    lease_id: str
+    lease_id: str | None = None
 
 
 class Nothing(Struct, frozen=True):

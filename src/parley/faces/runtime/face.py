@@ -6,7 +6,7 @@ from starlette.types import Receive, Scope, Send
 
 from parley.core.canonical import fields_of
 from parley.errors import MethodNotAllowed, ParleyError
-from parley.faces.http import ClientGone, Headers, answer, header, read_body, retry_headers
+from parley.faces.http import ClientGone, Headers, answer, header, read_json, retry_headers
 from parley.faces.runtime.faults import crashed, refuse
 from parley.faces.runtime.requests import Reply, Request, query_values, read
 from parley.faces.runtime.routes import PREFIX, Operation, Routes
@@ -45,7 +45,7 @@ class Runtime:
         claims = signatures.check(header(scope, SIGNATURE), header(scope, KEY_ID))
         operation, run_id = self._routes.find(scope["method"], scope["path"].removeprefix(PREFIX))
         scope[ROUTE] = PREFIX + operation.path
-        body = await read_body(receive, self._max_body)
+        body = await read_json(receive, self._max_body)
         signatures.check_body(header(scope, BODY_SHA256), body)
         request = read(scope, run_id, body)
         signatures.bind(claims, carried(request))
