@@ -142,6 +142,18 @@ class ApprovalRequired(Forbidden):
     code = "approval_required"
 
 
+class ModelNotAllowed(Forbidden):
+    """The agent's definition does not let callers choose this model."""
+
+    code = "model_not_allowed"
+
+
+class TokenLimitExceeded(Forbidden):
+    """More tokens are asked for than the agent's definition allows; `details['limit']` says how many it does."""
+
+    code = "token_limit_exceeded"
+
+
 class ForgedRequest(Forbidden):
     """A form did not come from a page of the console that this browser was given."""
 
