@@ -23,6 +23,7 @@ from parley.processes.sandbox import bubblewrap
 from parley.security.secrets import FILE as KEYS
 from parley.settings import FILE as SETTINGS_FILE
 from parley.settings import Settings, blobs_location
+from parley.stores.damage import damage_at
 from parley.stores.locking import LOCK, lock
 from parley.stores.sqlite import FILE as DATABASE
 
@@ -97,6 +98,8 @@ def _data_dir(settings: Settings) -> Iterator[Finding]:
         except OSError:
             yield error("data_dir_not_writable", f"{directory / LOCK} cannot be opened.", "Give it to the user.")
     database = directory / DATABASE
+    if database.is_file() and (damage := damage_at(database)):
+        yield error("database_damaged", f"{database} is damaged: {damage}.", "Move it away and restore a backup.")
     if settings.keep_days is None and database.is_file() and database.stat().st_size > BIG_STORE:
         yield warning("keeps_for_ever", f"{database} is large and nothing is ever forgotten.", "Set keep_days.")
 

@@ -51,6 +51,11 @@ class LlmDriver:
     def agent(self) -> Agent:
         return self._agent
 
+    @property
+    def approve(self) -> tuple[str, ...]:
+        """The tools that a person has to agree to, whoever calls them."""
+        return self._approve
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LlmDriver) and self._made_of == other._made_of
 
@@ -91,7 +96,7 @@ class LlmDriver:
         return await planned(self._llm, self._how(turn), talk.messages, agents)
 
     async def _work(self, turn: Turn, answer: Answer) -> AsyncGenerator[Output, None]:
-        tools = Toolset(await turn.tools(), self._approve)
+        tools = Toolset(await turn.tools(), self._approve, self._held.salt)
         talk = _Talk(turn, ToolUse(turn, self._held))
         await talk.open(self._history)
         for text in answer.again(one.text for one in talk.begun.rounds if one.turn == turn.number):

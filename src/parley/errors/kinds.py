@@ -136,6 +136,12 @@ class Forbidden(ParleyError):
     code = "permission_denied"
 
 
+class ApprovalRequired(Forbidden):
+    """A person has to approve this tool call first, or approved another one than this."""
+
+    code = "approval_required"
+
+
 class ForgedRequest(Forbidden):
     """A form did not come from a page of the console that this browser was given."""
 

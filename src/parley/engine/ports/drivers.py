@@ -45,6 +45,16 @@ class Gated(Protocol):
 
 
 @runtime_checkable
+class Approving(Protocol):
+    """A driver whose agent uses some tools only with a person's approval."""
+
+    @property
+    def approve(self) -> tuple[str, ...]:
+        """Which tools: `server/tool`, `server`, `tool`, or `*` for all."""
+        ...
+
+
+@runtime_checkable
 class Leaving(Protocol):
     """A driver whose work leaves something on this machine that nobody needs once the run has ended."""
 
