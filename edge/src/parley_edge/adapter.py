@@ -13,7 +13,6 @@ it may raise `Failure` with a reason for the one who asked.
 
 import asyncio
 import inspect
-import signal
 import sys
 import threading
 import traceback
@@ -26,6 +25,7 @@ from parley_edge.errors import WrongUse
 from parley_edge.proxies import is_loopback
 from parley_edge.serving import Exchange, listening
 from parley_edge.shapes import Json, as_list, as_object, read_object
+from parley_edge.system import heed_signals
 
 __all__ = ["Adapter", "Artifact", "Failure", "Output", "Task", "adapter", "serve"]
 
@@ -130,8 +130,7 @@ class Adapter:
     async def _until_stopped(self, host: str, port: int, exposed: bool) -> None:
         stopped = asyncio.Event()
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+            heed_signals(stopped.set)
         async with self.listening(port, host, i_know_this_is_not_an_authentication_boundary=exposed) as url:
             print(f"The adapter listens on {url}", file=sys.stderr, flush=True)
             await stopped.wait()

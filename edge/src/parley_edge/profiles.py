@@ -12,6 +12,7 @@ from typing import Any, cast
 from parley_edge import files
 from parley_edge.errors import BrokenProfiles, WrongUse
 from parley_edge.shapes import Json, as_object
+from parley_edge.system import WINDOWS
 
 DEFAULT_API_BASE = "http://127.0.0.1:8200"
 DEFAULT_ENDPOINT = "http://localhost:18789/run-task"
@@ -108,9 +109,12 @@ class Profiles:
 
 
 def home() -> Path:
-    """`A2A_HOME`, or `.a2a` in the user's folder."""
-    named = os.environ.get("A2A_HOME")
-    return Path(named).expanduser() if named else Path.home() / ".a2a"
+    """`A2A_HOME`, or `.a2a` in the user's folder; on Windows `a2a` where programs keep what belongs to this machine."""
+    named, local = os.environ.get("A2A_HOME"), os.environ.get("LOCALAPPDATA")
+    if named:
+        return Path(named).expanduser()
+    usual = Path.home() / ".a2a"
+    return Path(local) / "a2a" if WINDOWS and local and not usual.exists() else usual
 
 
 def read(folder: Path) -> Profiles:
@@ -149,7 +153,7 @@ def prepare(folder: Path) -> None:
     """See to the folder: ours alone. One that `A2A_HOME` names and that exists is its owner's business."""
     try:
         files.make_private_folder(folder)
-        if "A2A_HOME" not in os.environ and _mode(folder) & 0o077:
+        if "A2A_HOME" not in os.environ and _is_readable_by_others(folder):
             folder.chmod(0o700)
     except OSError as error:
         raise BrokenProfiles(f"{folder} cannot be made: {error.strerror}.") from error
@@ -161,7 +165,7 @@ def complaints(folder: Path) -> list[str]:
     """What lets others read the token."""
     found: list[str] = []
     for path, mode in ((folder, 0o700), (folder / FILE, 0o600)):
-        if path.exists() and _mode(path) & 0o077:
+        if path.exists() and _is_readable_by_others(path):
             found.append(f"{path} can be read by others; do: chmod {mode:o} {path}")
     return found
 
@@ -228,5 +232,6 @@ def _broken(path: Path, what: str) -> BrokenProfiles:
     return BrokenProfiles(f"{path} {what}; it was left as it is.", "Repair it, or move it away and pair again.")
 
 
-def _mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
+def _is_readable_by_others(path: Path) -> bool:
+    """On Windows the mode says nothing of that: a user's folders are the user's by their access lists."""
+    return not WINDOWS and bool(stat.S_IMODE(path.stat().st_mode) & 0o077)

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -17,10 +16,10 @@ from parley_edge.places import claim_of, instance_of, ledger_of
 from parley_edge.platform import Platform
 from parley_edge.profiles import Profile
 from parley_edge.proxies import Proxies, is_loopback
+from parley_edge.system import STOP, heed_signals
 from parley_edge.view import JsonLines, Lines, Live, View, foot
 from parley_edge.work import Pace, Runtime, Who
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MAX_PULLED = 64 * 1024 * 1024
 """Several tasks may come with one answer of the platform, and each may have a message of many megabytes."""
 _PATIENCE = 3
@@ -172,5 +171,4 @@ def _heed_signals(runtime: Runtime) -> None:
             os._exit(INTERRUPTED)
         runtime.stop()
 
-    for number in _SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, heed)
+    heed_signals(heed, (*STOP, "SIGHUP"))
