@@ -17,7 +17,7 @@ import sys
 import threading
 import traceback
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
@@ -141,12 +141,13 @@ class Adapter:
     ) -> AsyncGenerator[str, None]:
         """The same within a loop of one's own, for as long as the block lasts; the address."""
         check_host(host, exposed=i_know_this_is_not_an_authentication_boundary)
-        try:
-            async with listening(self._handle, host, port) as bound:
-                name = f"[{host}]" if ":" in host else host
-                yield f"http://{name}:{bound}{PATHS[0]}"
-        except OSError as error:
-            raise WrongUse(f"{host}:{port} cannot be listened on: {error.strerror}.") from error
+        async with AsyncExitStack() as stack:
+            try:
+                bound = await stack.enter_async_context(listening(self._handle, host, port))
+            except OSError as error:
+                raise WrongUse(f"{host}:{port} cannot be listened on: {error.strerror}.") from error
+            name = f"[{host}]" if ":" in host else host
+            yield f"http://{name}:{bound}{PATHS[0]}"
 
     async def _handle(self, exchange: Exchange) -> None:
         refusal = _refusal(exchange)

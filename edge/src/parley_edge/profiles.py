@@ -19,6 +19,7 @@ DEFAULT_ENDPOINT = "http://localhost:18789/run-task"
 PRESETS = {"openclaw": "http://127.0.0.1:18789/execute"}
 FILE = "runtime.json"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+_LIKE = "It looks like http://127.0.0.1:8200 or https://example.com/path."
 _PAIR_FIRST = "Pair first: a2a-runtime pair --code CODE"
 
 
@@ -177,24 +178,35 @@ def checked_name(name: str) -> str:
 
 
 def checked_url(url: str, what: str) -> str:
-    """An address as it is kept: http or https, without credentials, query or a slash at the end."""
+    """The address of a platform as it is kept, below which all of its paths lie: without a slash at the end."""
+    return _checked(url, what, "the platform's paths are added to its end").rstrip("/")
+
+
+def checked_endpoint(url: str, what: str = "an endpoint") -> str:
+    """The address of a local agent, as it was given: there a slash at the end may matter."""
+    return _checked(url, what, "it is shown in logs and listings, and tasks are posted to the path alone")
+
+
+def _checked(url: str, what: str, why: str) -> str:
+    """http or https, and nothing that would be lost or shown."""
     from urllib.parse import urlsplit
 
+    given = url.strip()
     try:
-        parts = urlsplit(url.strip())
+        parts = urlsplit(given)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        raise WrongUse(f"'{url}' is not {what}.") from None
-    if (
-        not good
-        or parts.username is not None
-        or parts.query
-        or parts.fragment
-        or not url.isascii()
-        or " " in url.strip()
-    ):
-        raise WrongUse(f"'{url}' is not {what}.", "It looks like http://127.0.0.1:8200 or https://example.com/path.")
-    return url.strip().rstrip("/")
+        raise WrongUse(f"'{url}' is not {what}.", _LIKE) from None
+    if not good or not given.isascii() or " " in given:
+        raise WrongUse(f"'{url}' is not {what}.", _LIKE)
+    named = what[:1].upper() + what[1:]
+    if parts.username is not None:
+        raise WrongUse(f"{named} has no user name or password in it.", _LIKE)
+    for mark, name in (("?", "query"), ("#", "fragment")):
+        if mark in given:
+            shown = given.partition(mark)[0]
+            raise WrongUse(f"{named} has no {name}: {why}.", f"Leave out what begins with {mark}: {shown}")
+    return given
 
 
 def _profile(name: str, raw: Any) -> Profile:
