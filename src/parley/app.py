@@ -243,7 +243,7 @@ async def open_faces(
             neighbours = Neighbours(signing, cards, push, base_url, Guard(allowed(settings)))
             async with (
                 open_tools(exchange, settings, records, Guard(allowed(settings)), _keep_ms(settings)) as tools,
-                open_edge(exchange, settings, records, base_url) as edge,
+                open_edge(exchange, settings, records, base_url, __version__) as edge,
                 open_conversations(exchange, settings, open_secrets(settings), base_url) as talks,
                 open_modes(exchange, settings, talks, __version__) as modes,
                 open_nodes(exchange, settings, neighbours) as nodes,
