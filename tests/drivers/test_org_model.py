@@ -16,7 +16,7 @@ from parley.telemetry import attach
 from parley.testing.servers import serving
 from tests.drivers.conftest import send, state, words
 from tests.drivers.test_org import made, own, script, text
-from tests.models.vendors import OpenAi, Vendor, answer, vendor
+from tests.models.vendors import OpenAi, Vendor, answer, refusal, vendor
 
 CODE = "def main():\n    open('ran.txt', 'a').write('x')\n    return 'hi'\n"
 LOOK = """
@@ -172,3 +172,12 @@ async def test_approved_code_sees_neither_other_tasks_nor_reports(tmp_path: Path
         task = await send(client, ASKED)
         task = await send(client, "yes", task=task["id"])
     assert text(made(task)["found.txt"]) == repr([task["id"]])
+
+
+async def test_a_model_that_refuses_a_message_without_a_role_fails_the_task(tmp_path: Path, far: Vendor) -> None:
+    far.replies = [refusal(401)]
+    async with house(tmp_path, far) as client:
+        task = await send(client, "How are you?")
+    assert state(task) == "failed"
+    assert words(task).startswith("=== Task Failure Report ===")
+    assert made(task)["Failure report"]["parts"][0]["data"]["task"] == "How are you?"

@@ -11,7 +11,7 @@ from parley.core.agents import Agent
 from parley.core.commands import Begin, Emit, Recover, Report
 from parley.core.conversations import hops_of
 from parley.core.dialogue import Round
-from parley.core.events import Canceled, Completed, Event, Failed, Rejected
+from parley.core.events import Canceled, Completed, Event, Failed, Noted, Rejected
 from parley.core.runs import Run, State
 from parley.core.turns import Conclusion, Final, Scribe
 from parley.core.views import View
@@ -20,7 +20,7 @@ from parley.engine.commands import Commands
 from parley.engine.jobs import Job
 from parley.engine.offload import LARGE
 from parley.engine.outbox import Outbox
-from parley.engine.ports import Cluster, Driver, Gated, Store, kind_of
+from parley.engine.ports import Cluster, Driver, Gated, Salvaging, Store, kind_of
 from parley.engine.recall import earlier_notes, earlier_rounds
 from parley.engine.recent import RecentLogs
 from parley.engine.slots import Slots
@@ -302,21 +302,43 @@ class Execution:
         if driver is None or job.leaving or self._closing or job.ending is not None:
             return job.ending
         self._arm(job, driver.agent)
-        job.driving = True
+        job.turn, job.driving = None, True
         try:
             return await self._drive(driver, job, outbox, events)
         except asyncio.CancelledError as error:
-            # Nobody here canceled it: something that the agent waited for was.
-            return job.ending if job.ending or job.leaving else self._raised(job, error)
+            if job.ending is None and job.leaving:
+                return None
+            # Without an ending nobody here canceled it: something that the agent waited for was.
+            ending = job.ending or self._raised(job, error)
         except (LateResult, LeaseLost, StoreUnavailable):
             # The last is no fault of the agent's: the turn is taken up again when the store is back.
             raise
         except (AgentError, PayloadTooLarge, NestedTooDeep) as error:
-            return Failed(error.code, error.message)
+            ending = Failed(error.code, error.message)
         except Exception as error:  # noqa: BLE001 - an agent may raise anything
-            return self._raised(job, error)
+            ending = self._raised(job, error)
         finally:
             job.driving = False
+        return await self._salvaged(driver, job, outbox, ending)
+
+    async def _salvaged(self, driver: Driver, job: Job, outbox: Outbox, ending: Report) -> Report:
+        """Put what the interrupted turn has made into the log; its ending, with the driver's reason if it gives one."""
+        if not isinstance(driver, Salvaging) or job.turn is None or not isinstance(ending, Failed | Canceled):
+            return ending
+        job.clear()
+        scribe = Scribe(job.run.turns)
+        try:
+            async with asyncio.timeout(self.grace_s), aclosing(driver.salvage(job.turn, ending)) as outputs:
+                async for output in outputs:
+                    report = await self._attachments.stored(scribe.report(output))
+                    if isinstance(report, Failed):
+                        return report if isinstance(ending, Failed) else ending
+                    await outbox.put(report)
+        except (LateResult, LeaseLost, StoreUnavailable):
+            raise
+        except Exception as error:  # noqa: BLE001 - the turn ends all the same
+            tell("turn.not_salvaged", run=job.run.id, agent=job.run.agent, error=error)
+        return ending
 
     def _raised(self, job: Job, error: BaseException) -> Failed:
         """The text of what an agent raised may hold secrets: it goes to the operator, its type to the client."""
@@ -333,7 +355,7 @@ class Execution:
         scribe = Scribe(run.turns)
         with span("driver.turn", agent=run.agent, driver=kind_of(driver)) as driven:
             view = await folded(events) if len(events) > LARGE else None
-            turn = self._make_turn(driver.agent, job, events, view)
+            turn = job.turn = self._make_turn(driver.agent, job, events, view)
             CURRENT.set(turn)
             async with aclosing(driver.run(turn)) as outputs:
                 async for output in outputs:
@@ -343,6 +365,8 @@ class Execution:
                     if isinstance(report, Final):
                         driven.outcome = "failed" if isinstance(report, Failed) else ""
                         return report
+                    if isinstance(report, Noted):
+                        turn.remember(report.notes)
                     await outbox.put(report)
         return Completed()
 

@@ -1,7 +1,7 @@
 """One turn of a run, as its agent sees it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property
 
@@ -76,6 +76,7 @@ class Turn:
         self._recall_notes = recall_notes
         self._tooling = tooling
         self._used = 0
+        self._noted: dict[str, str] = {}
         self._folded = view
         """The view of these events, where they are too many to be folded when somebody asks."""
 
@@ -139,8 +140,12 @@ class Turn:
 
     @property
     def notes(self) -> dict[str, str]:
-        """What this agent noted in earlier turns of this run, or in this one before it was broken off."""
-        return self._run.notes
+        """What this agent noted in earlier turns of this run, and in this one so far."""
+        return {**self._run.notes, **self._noted}
+
+    def remember(self, notes: Mapping[str, str]) -> None:
+        """Add notes that the agent has just made."""
+        self._noted.update(notes)
 
     @property
     def marks(self) -> list[str]:

@@ -87,9 +87,11 @@ class Finished(Struct, frozen=True):
 
 
 class Ended(Struct, frozen=True):
+    """The work has failed. Without a report no role worked on it."""
+
     report_of: GivenUp
     state: State
-    report: Report
+    report: Report | None
 
 
 Happening = Step | Asked | Finished | Ended

@@ -88,11 +88,24 @@ class Kernel:
         found = assign(self._organisation, task.text)
         return role or found.role, found.workflow
 
-    async def _passed_through(self, task: Task, state: State) -> Finished:
+    def stopped(self, task: Task, state: State, reason: str) -> Ended:
+        """The end of work that was interrupted from outside, with what there is so far."""
+        role, workflow = self._assigned(state, task)
+        if role is None or workflow is None:
+            return self._unanswered(task, state, reason)
+        return _Walk(self, task, role, workflow, state).ended(reason)
+
+    async def _passed_through(self, task: Task, state: State) -> Finished | Ended:
         """No role, so no workflow and no report: an answer, as well as one can be given."""
         node = Node("answer", "task", "Answer the message")
         result = await self._do(Work(node, task.text, task.folder, guidance=state.guidance))
-        return Finished(result.text or result.reason, replace(state, files=_merged(state.files, result.files)))
+        state = replace(state, files=_merged(state.files, result.files))
+        return self._unanswered(task, state, result.reason) if result.reason else Finished(result.text, state)
+
+    def _unanswered(self, task: Task, state: State, reason: str) -> Ended:
+        files = tuple(self._shown(path) for path in state.files)
+        report = Report(activity=Activity(shortened(task.text)), location=Location(files_modified=files))
+        return Ended(given_up(report, None, None, Evidence(reason=reason, accomplished=())), state, None)
 
     async def done(self, work: Work) -> Result:
         return await self._do(work)
@@ -193,7 +206,7 @@ class _Walk:
     async def _passed(self, node: Node) -> Asked | Ended | None:
         """Do what a node asks for, and move on; or the end of the turn."""
         if self.state.turns >= MAX_TURNS:
-            return self._ended(f"After {MAX_TURNS} steps there is no end in sight.")
+            return self.ended(f"After {MAX_TURNS} steps there is no end in sight.")
         match node.type:
             case "escalate":
                 return self._escalated(node)
@@ -220,7 +233,7 @@ class _Walk:
         why = "" if result.skipped else self._kernel.refuted(node, result)
         self.state = self._counted(node, result, why)
         if result.hopeless:
-            return self._ended(why or result.reason)
+            return self.ended(why or result.reason)
         if why and node.type == "task":
             return self._failed(node, why)
         if node.verify.type == "manual" and not why:
@@ -261,7 +274,7 @@ class _Walk:
         level, cause = level_of(self.role, self._metrics())
         self.state = replace(self.state, level=level)
         if level == "emergency":
-            return self._ended(f"{node.name}: {why} ({cause})")
+            return self.ended(f"{node.name}: {why} ({cause})")
         if level == "contingent":
             return self._asked(f"{node.name} did not succeed ({cause})")
         if self.state.attempts.get(node.id, 0) <= node.max_retries:
@@ -276,7 +289,7 @@ class _Walk:
     def _moved(self, node: Node, outcome: Outcome) -> Asked | Ended | None:
         found = next_node(self.workflow.graph, node.id, outcome)
         if found is None and outcome == "pass":
-            return self._ended(f"The workflow does not say what follows {node.name}.")
+            return self.ended(f"The workflow does not say what follows {node.name}.")
         if found is None:
             return self._asked(f"{node.name} did not succeed")
         self.state = replace(self.state, node=found)
@@ -286,7 +299,7 @@ class _Walk:
         reason = node.reason or node.name
         match node.pace_level:
             case "emergency":
-                return self._ended(reason)
+                return self.ended(reason)
             case "contingent":
                 return self._asked(reason)
             case level:
@@ -336,7 +349,7 @@ class _Walk:
         shown = self._kernel.for_client(report)
         return Asked(guidance(shown, self.workflow, self.role, self._evidence(reason)), self.state, report)
 
-    def _ended(self, reason: str) -> Ended:
+    def ended(self, reason: str) -> Ended:
         self.state = replace(self.state, level="emergency")
         report = self._kernel.reported(self)
         shown = self._kernel.for_client(report)

@@ -55,6 +55,12 @@ class Course(Struct):
         return None
 
     @property
+    def responses(self) -> list[str]:
+        """All that was answered to our message, also before the work broke down."""
+        found = [item for item in self.items.values() if item.type == "response" and item.no > self.mine]
+        return [item.content for item in found if item.content]
+
+    @property
     def error(self) -> str | None:
         """What stopped the work: whole, for the operator."""
         errors = [item for item in self.items.values() if item.type == "error" and item.no > self.mine]

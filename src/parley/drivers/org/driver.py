@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from parley.core.agents import Agent
 from parley.core.artifacts import Part, text_of
-from parley.core.events import Failed
+from parley.core.events import Canceled, Failed
 from parley.core.runs import Run
 from parley.core.turns import ArtifactChunk, Done, NeedInput, Note, Output, Status, Text
-from parley.drivers.levels import Levels
+from parley.drivers.levels import Levels, failure_report
 from parley.drivers.org.tools import Tools
 from parley.drivers.organised import Organised
 from parley.engine.ports import Llm
@@ -25,10 +25,9 @@ from parley.engine.turns import Turn
 from parley.errors import OutsideRoots
 from parley.ids import RunId
 from parley.orgkernel.card import described
-from parley.orgkernel.files import MadeFile, Roots
+from parley.orgkernel.files import MadeFile, Roots, marks
 from parley.orgkernel.happenings import Asked, Ended, Exists, Finished, Happening, Step, Task
 from parley.orgkernel.kernel import Kernel
-from parley.orgkernel.pace import GivenUp
 from parley.orgkernel.reading import Places, Reading
 from parley.orgkernel.reports import Reports
 from parley.orgkernel.salute import Report
@@ -94,12 +93,7 @@ class OrgDriver:
     async def run(self, turn: Turn) -> AsyncGenerator[Output, None]:
         await asyncio.to_thread(self.refresh)
         folder, roots = await asyncio.to_thread(self._opened, turn.run_id)
-        offline = self._agent.model in (None, OFFLINE)
-        closed = (self._setup.work, self._setup.places.reports_folder)
-        tools = Tools(self._llm, offline=offline, roots=roots, organisation=self._setup.places.folder, closed=closed)
-        kernel = Kernel(
-            self.reading.organisation, tools, _seen_from(folder, tools), self._agent.model or OFFLINE, shown=roots.shown
-        )
+        kernel = self._kernel(folder, roots)
         # To find a domain for a long message takes a while.
         task, state, since = await asyncio.to_thread(_taken_up, kernel, turn, folder)
         levels = Levels(turn, state.level)
@@ -108,6 +102,31 @@ class OrgDriver:
                 await self._reported(happening, levels)
                 async for output in _said(happening, turn, since, roots):
                     yield output
+
+    async def salvage(self, turn: Turn, ending: Failed | Canceled) -> AsyncGenerator[Output, None]:
+        """Deliver the files of an interrupted turn, also those of the step under way, and report why it failed."""
+        folder, roots = await asyncio.to_thread(self._opened, turn.run_id)
+        kernel = self._kernel(folder, roots)
+        since = int(turn.notes.get("since", turn.offset))
+        task = Task(_asked_first(turn, since), folder)
+        state = unpacked(turn.notes.get("org", "")) or await asyncio.to_thread(kernel.begin, task)
+        written = await asyncio.to_thread(marks, folder)
+        state = replace(state, files=tuple(dict.fromkeys((*state.files, *written))))
+        if isinstance(ending, Canceled):
+            async for chunk in _files(state.files, roots):
+                yield chunk
+            return
+        ended = kernel.stopped(task, state, ending.reason)
+        await self._reported(ended, Levels(turn, state.level))
+        async for output in _ended(ended, ending.code, roots):
+            yield output
+
+    def _kernel(self, folder: Path, roots: Roots) -> Kernel:
+        offline = self._agent.model in (None, OFFLINE)
+        closed = (self._setup.work, self._setup.places.reports_folder)
+        tools = Tools(self._llm, offline=offline, roots=roots, organisation=self._setup.places.folder, closed=closed)
+        seen = _seen_from(folder, tools)
+        return Kernel(self.reading.organisation, tools, seen, self._agent.model or OFFLINE, shown=roots.shown)
 
     def run_of(self, report: Report) -> RunId | None:
         """The run that a report is about, by the folder it works in; None for a report of something else."""
@@ -185,11 +204,17 @@ async def _said(happening: Happening, turn: Turn, since: int, roots: Roots) -> A
                 yield chunk
             yield Text(text)
             yield Done(context) if context else Done()
-        case Ended(ended, state):
-            async for chunk in _files(state.files, roots):
-                yield chunk
-            yield _failure_report(ended)
-            yield Failed("pace_emergency", ended.text)
+        case Ended():
+            async for output in _ended(happening, "pace_emergency", roots):
+                yield output
+
+
+async def _ended(ended: Ended, code: str, roots: Roots) -> AsyncGenerator[Output, None]:
+    """The files so far, the failure report as an artifact, and the failure with the report as its text."""
+    async for chunk in _files(ended.state.files, roots):
+        yield chunk
+    yield failure_report(ended.report_of)
+    yield Failed(code, ended.report_of.text)
 
 
 def _noted(happening: Happening, turn: Turn, since: int) -> Note:
@@ -208,11 +233,6 @@ def _about(report: Report, **more: object) -> Raw:
         "tool": activity.current_tool, "paceLevel": status.pace_level,
     }  # fmt: skip
     return Raw(msgspec.json.encode({**about, **more}))
-
-
-def _failure_report(ended: GivenUp) -> ArtifactChunk:
-    content = Part(data=Raw(msgspec.json.encode(ended)), media_type="application/json")
-    return ArtifactChunk(content, "failure-report", "Failure report", filename="failure-report.json")
 
 
 async def _files(paths: Sequence[str], roots: Roots) -> AsyncGenerator[ArtifactChunk | Note, None]:

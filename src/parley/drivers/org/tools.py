@@ -28,6 +28,7 @@ MAX_NAMED = 20
 """So many of the files that a message names are looked at for changes."""
 _FENCE = re.compile(r"```[\w+-]*\n(.*?)```", re.DOTALL)
 _SKIPPED = "Passed over: this step needs a language model, and none is configured."
+_NO_MODEL = "this step needs a language model, and none is configured"
 
 
 class Tools:
@@ -44,6 +45,9 @@ class Tools:
     async def __call__(self, work: Work) -> Result:
         if work.node.needs_model and self._offline:
             return Result(_SKIPPED, skipped=True)
+        if work.workflow is not None and not work.node.command and self._offline:
+            # The offline model only repeats the message: that must not count as work that was done and verified.
+            return Result(reason=_NO_MODEL, hopeless=True)
         try:
             found = await (self._run(work) if work.node.command else self._ask(work))
             return await self._kept(work, found)

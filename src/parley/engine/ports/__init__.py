@@ -2,7 +2,17 @@
 
 from parley.engine.ports.blobs import Blobs, PassingBlobs
 from parley.engine.ports.cluster import Cluster, Heard, Signals
-from parley.engine.ports.drivers import Approving, Distant, Driver, Forsaken, Gated, Leaving, Sampled, kind_of
+from parley.engine.ports.drivers import (
+    Approving,
+    Distant,
+    Driver,
+    Forsaken,
+    Gated,
+    Leaving,
+    Salvaging,
+    Sampled,
+    kind_of,
+)
 from parley.engine.ports.library import Found, Legible, Library
 from parley.engine.ports.logs import (
     LASTING,
@@ -58,6 +68,7 @@ __all__ = [
     "Readable",
     "Record",
     "Records",
+    "Salvaging",
     "Sampled",
     "Sampling",
     "Signals",

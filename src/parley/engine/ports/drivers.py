@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from parley.core.agents import Agent
+from parley.core.events import Canceled, Failed
 from parley.core.runs import Run
 from parley.core.turns import Output
 from parley.ids import RunId
@@ -73,6 +74,16 @@ class Leaving(Protocol):
 
     async def clear(self, run: Run) -> None:
         """The run, of which something was noted, has ended, and what it made is in the log."""
+        ...
+
+
+@runtime_checkable
+class Salvaging(Protocol):
+    """A driver that delivers what a turn has made so far when the turn is canceled, times out or breaks."""
+
+    def salvage(self, turn: "Turn", ending: Failed | Canceled) -> AsyncGenerator[Output, None]:
+        """Yield artifacts and notes, and for a failure optionally a `Failed` with a fuller reason. `run` has returned;
+        `turn.notes` holds what it noted. The time is limited, and what comes too late is dropped."""
         ...
 
 
