@@ -1,25 +1,30 @@
-# Everything runs in .venv, which `make` builds from pyproject.toml and constraints.txt.
+# Two environments, both built from pyproject.toml and constraints.txt: .venv runs the server and holds only what that
+# needs; .venv-dev has every extra and the development tools.
 PYTHON ?= python3
 VENV   ?= .venv
-BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
+DEV    ?= .venv-dev
+BIN    := $(DEV)/bin
+STAMP  := $(DEV)/.installed
+INSTALL = $(PYTHON) -m venv $(1) && $(1)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt $(2) && touch $(1)/.installed
 SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # Tests start hundreds of processes; without its bytecode each would compile all of Parley again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit run test test-fast check format docs browser tools screenshots sdk firstuse bench conformance contract chaos soak clean help
+.PHONY: audit run test test-fast check format docs browser tools screenshots sdk firstuse install-cost bench conformance contract chaos soak clean help
 
 help:                ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
 $(STAMP): pyproject.toml edge/pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]' --editable edge
-	touch $@
+	$(call INSTALL,$(DEV),--editable '.[dev]' --editable edge)
 
-run: $(STAMP)        ## start with the demo agents on 127.0.0.1:8200
-	$(BIN)/parley up
+$(VENV)/.installed: pyproject.toml edge/pyproject.toml constraints.txt
+	@echo "Installing Parley into $(VENV) (once; about a minute)"
+	@$(call INSTALL,$(VENV),--editable . --editable edge)
+
+run: $(VENV)/.installed ## start with the demo agents on 127.0.0.1:8200
+	$(VENV)/bin/parley up
 
 test: $(STAMP) check ## checks, then all tests
 	$(BIN)/pytest --numprocesses 2 --dist loadfile
@@ -32,7 +37,7 @@ test-fast: $(STAMP) check ## checks, then the tests that take no more than two s
 check: $(STAMP)      ## format, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/basedpyright
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-logo
 
 format: $(STAMP)     ## put the code in shape
@@ -56,6 +61,9 @@ sdk: $(STAMP)        ## build the TypeScript SDK, its types from the contract's 
 
 firstuse: $(STAMP)   ## follow the README to the letter in a fresh clone with a fresh environment
 	$(BIN)/python -m firstuse
+
+install-cost: $(STAMP) ## measure the seconds and megabytes that `make run` installs into a fresh clone
+	$(BIN)/python -m firstuse.install_cost
 
 bench: $(STAMP)      ## measure; ONLY=name runs some of it
 	$(BIN)/python -m bench $(ONLY)
@@ -85,4 +93,4 @@ soak: $(STAMP)       ## kill -9 again and again, on SQLite and with two replicas
 	$(BIN)/python -m bench.memory
 
 clean:               ## forget what was built
-	rm -rf $(VENV) build dist .ruff_cache .import_linter_cache $(addprefix sdk/typescript/,node_modules build dist)
+	rm -rf $(VENV) $(DEV) build dist .ruff_cache .import_linter_cache $(addprefix sdk/typescript/,node_modules build dist)

@@ -21,7 +21,7 @@ from parley_edge.http import Http
 from parley_edge.ledger import Ledger
 from parley_edge.local import LocalAgent
 from parley_edge.platform import Platform
-from parley_edge.work import Pace
+from parley_edge.work import Pace, Who
 from parley_edge.work import Runtime as Program
 
 TASKS = 100
@@ -151,11 +151,12 @@ class Runtime:
 def program(at: str, attached: dict[str, Any], directory: Path) -> Program:
     """What `a2a-runtime start` runs, without a process of its own: a hundred of those are too many for a machine."""
     id_, agent = attached["runtime_id"], attached["agent_id"]
-    platform = Platform(Http(), at, attached["runtime_token"], agent)
     pace = Pace(heartbeat_s=attached["heartbeat_interval_seconds"], pull_s=attached["pull_interval_seconds"])
     ledger = Ledger(directory / "runs" / agent)
     ledger.open()
-    return Program(id_, platform, LocalAgent(Http(), "http://127.0.0.1:1", 1.0), ledger, pace, lambda name, **_: None)
+    who = Who(id_, f"bench-{agent}")
+    platform = Platform(Http(), at, attached["runtime_token"], agent, who.instance)
+    return Program(who, platform, LocalAgent(Http(), "http://127.0.0.1:1", 1.0), ledger, pace, lambda name, **_: None)
 
 
 def web() -> httpx2.AsyncClient:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import shlex
+import shutil
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -264,3 +265,74 @@ async def test_a_runtime_that_stops_hands_back(serve: Serve, home: Path) -> None
             go_on.set()
             async with runtime(home):
                 assert words(await seen(client, task, "completed")) == ["done"]
+
+
+@pytest.mark.parametrize("copied", ["the whole folder", "the profile file"])
+async def test_a_copied_profile_leaves_the_work_of_the_other_alone(
+    serve: Serve, home: Path, tmp_path: Path, copied: str
+) -> None:
+    """It neither hands it back when it starts, nor when it stops, and does not do it again."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def work(task: Task) -> str:
+        begun.set()
+        await go_on.wait()
+        return "by the first"
+
+    server, copy = await serve(), tmp_path / "copy"
+    async with Adapter(work).listening(0) as one, Adapter(lambda task: "by the copy").listening(0) as two:
+        await paired(server, home, one)
+        async with runtime(home) as first, asked(server) as client:
+            task = (await client.send("hello", configuration={"returnImmediately": True}))["task"]["id"]
+            await asyncio.wait_for(begun.wait(), 15)
+            if copied == "the whole folder":
+                shutil.copytree(home, copy)
+            else:
+                copy.mkdir(mode=0o700)
+                shutil.copy2(home / "runtime.json", copy)
+            async with runtime(copy, "--endpoint", two) as second:
+                answered = await asyncio.wait_for(client.send("another"), 15)
+                assert words(answered["task"]) == ["by the copy"]
+                assert (await second.stop()).code == 0
+                assert len(second.seen("task.left")) == (copied == "the whole folder")
+                assert second.seen("task.given_back") == []
+            status = (await run(home, "status", "--json")).json["remote"]
+            assert (status["queued"], status["running"]) == (0, 1)
+            go_on.set()
+            assert words(await seen(client, task, "completed")) == ["by the first"]
+            await first.says("task.completed")
+            assert first.seen("task.lost") == []
+
+
+async def test_a_finished_result_in_a_copied_folder_is_delivered(serve: Serve, home: Path, tmp_path: Path) -> None:
+    """As when a folder was moved to another disk after the process that worked with it was killed."""
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def work(task: Task) -> str:
+        begun.set()
+        await go_on.wait()
+        return "done"
+
+    server = await serve()
+    async with Adapter(work).listening(0) as url:
+        await paired(server, home, url)
+        async with runtime(home) as program, asked(server) as client:
+            task = (await client.send("hello", configuration={"returnImmediately": True}))["task"]["id"]
+            await asyncio.wait_for(begun.wait(), 15)
+            await server.kill()
+            go_on.set()
+            await program.says("delivery.waits")
+            await program.kill()
+        shutil.copytree(home, tmp_path / "moved")
+        server = await serve()
+        async with runtime(tmp_path / "moved") as program, asked(server) as client:
+            await program.says("task.recovered")
+            assert words(await seen(client, task, "completed")) == ["done"]
+
+
+async def test_one_command_makes_a_program_an_agent(serve: Serve, home: Path) -> None:
+    server = await serve()
+    await paired(server, home, "http://127.0.0.1:1/run-task")
+    program = f"{sys.executable} -c 'print(input().upper())'"
+    async with runtime(home, "--command", program), asked(server) as client:
+        assert words((await client.send("hello"))["task"]) == ["HELLO"]

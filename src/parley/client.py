@@ -5,7 +5,7 @@ A stream that breaks is taken up again after the last event seen; a send is repe
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from typing import Any
 from urllib.parse import quote
@@ -13,10 +13,10 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
-from parley.certificates import certificates
 from parley.errors import ParleyError
 from parley.ids import new_id
 from parley.runtime_client import Owner, RuntimeClient, RuntimeRefused, RuntimeUnreachable
+from parley.security.replies import open_client
 
 __all__ = [
     "UNSUPPORTED",
@@ -33,7 +33,10 @@ __all__ = [
 ]  # fmt: skip
 
 _RETRIES = 8
+_FIRST_RETRIES = 3
+"""Fewer before the server has answered once: it is probably not running."""
 _PAUSE_S = 0.25
+_LONGEST_PAUSE_S = 5.0
 _ENDED = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_REJECTED")
 UNSUPPORTED = -32004
 _WAITING = ("TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED")
@@ -41,6 +44,8 @@ _WAITING = ("TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED")
 Json = dict[str, Any]
 Content = str | list[Json]
 """What to say: a text, or parts as A2A 1.0 writes them."""
+OnRetry = Callable[[str, float], None]
+"""Called before each new connection with the reason and the seconds until then."""
 
 
 class _Reply(msgspec.Struct):
@@ -83,18 +88,20 @@ class Client:
     """Speaks to one agent's address (or to the root of a Parley server, for any of its tasks).
 
     `token` is an API key or an issuer's token; a client of one's own (`http`) brings its own credentials. With
-    `repeats=False` nothing is ever sent twice: not every server knows idempotency keys.
+    `repeats=False` nothing is ever sent twice: not every server knows idempotency keys. `on_retry` is called before
+    each attempt to connect again.
     """
 
     def __init__(
         self, url: str, *, token: str | None = None, timeout_s: float = 60.0, http: httpx2.AsyncClient | None = None,
-        repeats: bool = True,
+        repeats: bool = True, on_retry: OnRetry | None = None,
     ) -> None:  # fmt: skip
         self._url = url
         self._repeats = repeats
+        self._on_retry = on_retry
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         timeout = httpx2.Timeout(timeout_s, connect=5.0)
-        self._http = http or httpx2.AsyncClient(verify=certificates(), timeout=timeout, headers=headers)
+        self._http = http or open_client(timeout=timeout, headers=headers)
 
     async def __aenter__(self) -> "Client":
         return self
@@ -221,16 +228,17 @@ class Client:
     async def _resumed(
         self, method: str, params: Json, after: int | None, headers: dict[str, str]
     ) -> AsyncGenerator[tuple[int, Json], None]:
-        tries, ended = 0, False
+        tries, ended, answered = 0, False, False
         while True:
             cursor = {"Last-Event-ID": str(after)} if after is not None else {}
-            with suppress(httpx2.TransportError, Unreachable):
+            reason = "the connection was closed"
+            try:
                 came = False
                 async with aclosing(self.events(method, params, {**headers, **cursor})) as replies:
                     async for id_, reply in replies:
                         if "error" in reply:
                             raise RemoteError(reply["error"])
-                        tries, came = 0, True
+                        tries, came, answered = 0, True, True
                         after = id_ if id_ is not None else after
                         yield after or 0, reply["result"]
                         if _is_last(reply["result"], waits=method == "SendStreamingMessage"):
@@ -243,10 +251,15 @@ class Client:
                     ended = _state(await self.get(params["id"])) in _ENDED
                     if ended:
                         continue
+            except (httpx2.TransportError, Unreachable) as error:
+                reason = _reason(error)
             tries += 1
-            if tries > _RETRIES:
-                raise Unreachable(f"{self._url} does not answer.")
-            await asyncio.sleep(min(_PAUSE_S * 2**tries, 5.0))
+            if tries > (_RETRIES if answered else _FIRST_RETRIES):
+                raise Unreachable(f"{self._url} does not answer ({reason}).")
+            pause = min(_PAUSE_S * 2**tries, _LONGEST_PAUSE_S)
+            if self._on_retry is not None:
+                self._on_retry(reason, pause)
+            await asyncio.sleep(pause)
 
 
 def message(text: Content, *, task: str | None = None, context: str | None = None, id_: str | None = None) -> Json:
@@ -265,6 +278,17 @@ def _request(method: str, params: Json) -> Json:
 
 def _headers(more: dict[str, str] | None) -> dict[str, str]:
     return {"A2A-Version": "1.0", **(more or {})}
+
+
+def _reason(error: Exception) -> str:
+    """A short reason for a failed connection."""
+    if isinstance(error, Unreachable):
+        return error.message
+    if isinstance(error, httpx2.ConnectTimeout):
+        return "connecting timed out"
+    if isinstance(error, httpx2.ConnectError):
+        return "cannot connect"
+    return "the connection broke"
 
 
 def _result(reply: httpx2.Response) -> Any:

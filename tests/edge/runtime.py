@@ -45,9 +45,12 @@ class Raw:
         self.attached = attached
         self.agent: str = attached["agent_id"]
         self.token: str = attached["runtime_token"]
+        self.instance: str | None = None
 
     async def post(self, path: str, body: Json | None = None, at: str | None = None) -> httpx2.Response:
         headers = {"X-Runtime-Token": self.token}
+        if self.instance is not None:
+            headers["X-Runtime-Instance"] = self.instance
         return await self.http.post((at or self.at) + path, json=body or {}, headers=headers)
 
     async def pull(self, wait_ms: int = 0, limit: int = 1, at: str | None = None) -> list[Work]:

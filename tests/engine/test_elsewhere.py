@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec.structs import replace
 
 from parley import Done, NeedInput, Status, Text
 from parley.core.access import LOCAL
@@ -80,8 +81,8 @@ class House:
         message = Message(new_id(), (text_part(text),))
         return (await self.exchange.send(Send("far", LOCAL, message))).run
 
-    async def claim(self, owner: str = ME) -> Claim:
-        (claim,) = await self.elsewhere.claim(owner, "far", 1)
+    async def claim(self, owner: str = ME, instance: str = "") -> Claim:
+        (claim,) = await self.elsewhere.claim(owner, "far", 1, instance)
         return claim
 
     async def run(self, claim: Claim) -> Run:
@@ -360,3 +361,53 @@ async def test_a_rescue_of_elsewhere_gives_up_in_its_own_words(house: House) -> 
         RunId(claim.run.id), Recover(claim.lease.epoch, "restart", most=0, given_up=given_up)
     )
     assert outcome.events[0].payload == given_up
+
+
+async def test_only_the_process_that_claimed_a_turn_is_heard(house: House) -> None:
+    await house.start(far())
+    await house.ask()
+    claim = await house.claim(instance="one")
+    copy = replace(claim.lease, instance="two")
+    for attempt in (
+        house.elsewhere.release(copy), house.elsewhere.say(copy, Status("mine")),
+        house.elsewhere.finish(copy, [Done("mine")], b""),
+    ):  # fmt: skip
+        with pytest.raises(LeaseLost):
+            await attempt
+    assert [one.standing for one in await house.elsewhere.renew([copy, claim.lease])] == ["lost", "held"]
+    assert (await house.elsewhere.finish(claim.lease, [Done("done")], b"")).run.state is State.COMPLETED
+
+
+async def test_a_process_that_does_not_name_itself_is_heard_as_before(house: House) -> None:
+    await house.start(far())
+    await house.ask()
+    claim = await house.claim(instance="one")
+    unnamed = replace(claim.lease, instance="")
+    assert (await house.elsewhere.renew([unnamed]))[0].standing == "held"
+    assert (await house.elsewhere.release(unnamed)).state is State.SUBMITTED
+    before = (await house.claim()).lease
+    assert (await house.elsewhere.release(replace(before, instance="two"))).state is State.SUBMITTED
+
+
+@pytest.mark.parametrize(("leaves", "left"), [("one", ["two", ""]), ("two", ["one", ""]), ("", ["one", "two"])])
+async def test_a_process_that_leaves_gives_back_only_what_it_holds(house: House, leaves: str, left: list[str]) -> None:
+    await house.start(far())
+    held = {}
+    for instance in ("one", "two", ""):
+        await house.ask()
+        held[instance] = await house.claim(instance=instance)
+    await house.elsewhere.release_instance(ME, leaves)
+    working = [name for name, claim in held.items() if (await house.run(claim)).state is State.WORKING]
+    assert working == left
+
+
+async def test_of_two_processes_that_come_at_once_the_one_that_lost_does_not_take_the_lease(house: House) -> None:
+    """As on two replicas: both note when the lease ends before either knows who has won."""
+    await house.start(far())
+    await house.ask()
+    claim = await house.claim(instance="one")
+    rival = replace(claim.lease, instance="two")
+    await house.elsewhere._leases.hold(rival, claim.until)
+    with pytest.raises(LeaseLost):
+        await house.elsewhere.release(rival)
+    assert (await house.elsewhere.renew([claim.lease]))[0].standing == "held"

@@ -23,6 +23,8 @@ STRANGERS = frozenset(("nobody", "runtime", "node", "pair"))
 """Whom most faces do not know: 401. Whom they know and refuse: 403."""
 
 KNOWN = frozenset(COLUMNS) - STRANGERS
+EVERYONE = frozenset(COLUMNS)
+"""Where credentials are not looked at."""
 PUBLIC = KNOWN | {"nobody"}
 """What needs no credentials. One that does not hold is refused there too."""
 SENDERS = KNOWN - {"reader"}
@@ -55,7 +57,7 @@ _BEAT: Json = {"workspace_id": "{node}"}
 
 TABLE: dict[str, Rule | frozenset[str]] = {
     # The server itself
-    "GET /": KNOWN,
+    "GET /": PUBLIC,
     "GET /healthz": PUBLIC,
     "GET /readyz": PUBLIC,
     "GET /metrics": ADMINS,
@@ -63,6 +65,7 @@ TABLE: dict[str, Rule | frozenset[str]] = {
     "GET /.well-known/jwks.json": PUBLIC,
     "GET /.well-known/agent-card.json": PUBLIC,
     "GET /.well-known/agent.json": PUBLIC,
+    "GET /agents/{slug}": PUBLIC,
     "GET /agents/{slug}/.well-known/agent-card.json": PUBLIC,
     "GET /agents/{slug}/.well-known/agent.json": PUBLIC,
     "GET /agents/{slug}/tasks/{task}/artifacts/{artifact}": KNOWN,
@@ -92,6 +95,7 @@ TABLE: dict[str, Rule | frozenset[str]] = {
     "POST /task-runs/{id}/complete": Rule(RUNTIMES, {}, 401),
     "POST /task-runs/{id}/fail": Rule(RUNTIMES, {}, 401),
     "POST /task-runs/{id}/release": Rule(RUNTIMES, {}, 401),
+    "GET /agent-runtimes/openapi.json": EVERYONE,
     # 002: modes and actions; a link to an export is a credential itself
     "POST /api/agent2agent/conversations": Rule(SENDERS, {"agentSlug": "echo"}),
     "GET /api/agent2agent/tasks/{taskId}": KNOWN,

@@ -33,6 +33,8 @@ class Job:
     payload: Json
     lease_until: float = 0.0
     """By the platform's clock; 0 where it is not known."""
+    instance: str = ""
+    """The process that claimed it, where that was another one."""
     phase: Phase = "working"
     ended: Ended | None = None
     """Why the local call was given up."""
@@ -53,7 +55,7 @@ class Job:
     @staticmethod
     def kept(entry: Entry) -> "Job":
         """One whose result is there from an earlier process."""
-        return Job(entry.run, entry.lease, {}, phase="delivering")
+        return Job(entry.run, entry.lease, {}, phase="delivering", instance=entry.instance)
 
     @property
     def at_work(self) -> bool:

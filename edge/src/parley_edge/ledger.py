@@ -23,6 +23,8 @@ class Entry:
     runtime_id: str
     result: Result | None = None
     """None while it is worked on."""
+    instance: str = ""
+    """The id of the place where it was written; empty if an earlier version wrote it."""
 
 
 class Ledger:
@@ -73,6 +75,7 @@ class Ledger:
 
 def _written(entry: Entry) -> Json:
     said: Json = {"task_run_id": entry.run, "lease_id": entry.lease, "runtime_id": entry.runtime_id}
+    said |= {"instance": entry.instance} if entry.instance else {}
     match entry.result:
         case Completed(output, writes):
             return said | {"complete": output, "artifacts": [write.request for write in writes]}
@@ -83,7 +86,8 @@ def _written(entry: Entry) -> Json:
 
 
 def _entry(said: Json) -> Entry:
-    return Entry(str(said["task_run_id"]), str(said["lease_id"]), str(said["runtime_id"]), _result(said))
+    run, lease, runtime_id = (str(said[name]) for name in ("task_run_id", "lease_id", "runtime_id"))
+    return Entry(run, lease, runtime_id, _result(said), str(said.get("instance", "")))
 
 
 def _result(said: Json) -> Result | None:

@@ -1,6 +1,7 @@
 """The platform as the runtime sees it: every call of the control plane, and what its answers mean."""
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import quote
@@ -45,13 +46,21 @@ class Control:
 
 
 class Platform:
-    def __init__(self, http: Http, api_base: str, token: str = "", agent_id: str = "") -> None:
+    def __init__(self, http: Http, api_base: str, token: str = "", agent_id: str = "", instance: str = "") -> None:
         self._http = http
         self._base = api_base
         self._agent = quote(agent_id, safe="")
         self._headers = {"Accept": "application/json", "User-Agent": f"a2a-runtime/{__version__}"}
         if token:
             self._headers["X-Runtime-Token"] = token
+        if instance:
+            self._headers["X-Runtime-Instance"] = instance
+
+    def speaking_for(self, instance: str) -> "Platform":
+        """The same, in the name of another process."""
+        other = copy(self)
+        other._headers = {**self._headers, "X-Runtime-Instance": instance}
+        return other
 
     async def attach(self, code: str, name: str) -> Json:
         asked: Json = {"pairing_token": code, "runtime_name": name, "runtime_version": __version__, "capabilities": {}}

@@ -2,7 +2,7 @@
 
 from parley_edge import profiles
 from parley_edge.errors import EdgeError, WrongUse
-from parley_edge.places import claim_of, ledger_of
+from parley_edge.places import claim_of, forget
 from parley_edge.shapes import Json
 
 
@@ -46,5 +46,4 @@ def remove(name: str) -> None:
     if (pid := claim_of(folder, name).holder()) is not None:
         raise WrongUse(f"A runtime with the profile '{name}' is running (process {pid}).", "Stop it first.")
     profiles.change(folder, lambda known: known.without(name))
-    ledger_of(folder, name).clear()
-    (folder / f"{name}.running").unlink(missing_ok=True)
+    forget(folder, name)

@@ -25,6 +25,7 @@ _WORDS = {
     "task.refused": "{run}: the platform does not take the result; it was dropped",
     "task.dropped": "{run} dropped: {reason}",
     "task.given_back": "{run} was left by an earlier process; handed back",
+    "task.left": "{run} was claimed by the process this profile was copied from; left to that one",
     "task.recovered": "{run} was finished by an earlier process; delivering its result",
     "task.kept": "{run} is finished, and kept until the platform is back: start again to deliver it",
     "artifact.failed": "{run}: {filename} could not be written: {reason}",

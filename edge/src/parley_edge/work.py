@@ -36,11 +36,17 @@ class Pace:
     """The shortest time between two pulls that bring nothing."""
 
 
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Which pairing, and which process of it: one that works with a copied profile is another one."""
+
+    runtime_id: str
+    instance: str
+
+
 class Runtime:
-    def __init__(
-        self, runtime_id: str, platform: Platform, local: LocalAgent, ledger: Ledger, pace: Pace, tell: Tell
-    ) -> None:
-        self._runtime_id = runtime_id
+    def __init__(self, who: Who, platform: Platform, local: LocalAgent, ledger: Ledger, pace: Pace, tell: Tell) -> None:
+        self._who = who
         self._platform = platform
         self._local = local
         self._ledger = ledger
@@ -107,7 +113,7 @@ class Runtime:
             held.lease, held.lease_until = run.lease_id, run.lease_expires_at
             return
         job = Job.of(run)
-        self._keep(Entry(job.run, job.lease, self._runtime_id))
+        self._keep(self._entry(job))
         self._tell("task.started", run=job.run, type=job.payload["task_type"])
         self._start(job, self._do(job))
 
@@ -149,12 +155,15 @@ class Runtime:
         """Kept on disk from before the first try until the platform has it."""
         job.phase = "delivering"
         job.answered.set()
-        await asyncio.to_thread(self._keep, Entry(job.run, job.lease, self._runtime_id, result))
+        await asyncio.to_thread(self._keep, self._entry(job, result))
         await self._reported(job)
-        outcome = await self._delivery.deliver(job, result)
+        outcome = await self._delivery_of(job).deliver(job, result)
         self._ledger.forget(job.run)
         more = {"reason": result.error} if isinstance(result, Failed) else {}
         self.hands.lay_down(job, outcome, **more)
+
+    def _entry(self, job: Job, result: Result | None = None) -> Entry:
+        return Entry(job.run, job.lease, self._who.runtime_id, result, job.instance or self._who.instance)
 
     def _keep(self, entry: Entry) -> None:
         """A full disk is no reason not to work; only a crash would cost more than it had to."""
@@ -202,10 +211,14 @@ class Runtime:
             job.stop_reporting()
 
     async def _recover(self) -> None:
-        """What an earlier process left: results are delivered, what it worked on is given back."""
+        """What an earlier process left: results are delivered, what it worked on is given back. What came here with a
+        copy of the profile may be worked on where that was made: it is left to its lease."""
         for entry in self._ledger.entries():
-            if entry.runtime_id != self._runtime_id:
+            if entry.runtime_id != self._who.runtime_id:
                 self._tell("task.dropped", run=entry.run, reason="It was claimed under an earlier pairing.")
+                self._ledger.forget(entry.run)
+            elif entry.result is None and entry.instance not in ("", self._who.instance):
+                self._tell("task.left", run=entry.run)
                 self._ledger.forget(entry.run)
             elif entry.result is None:
                 await self._release(entry.run, entry.lease)
@@ -215,6 +228,12 @@ class Runtime:
                 self._tell("task.recovered", run=entry.run)
                 job = Job.kept(entry)
                 self._start(job, self._hand_in(job, entry.result))
+
+    def _delivery_of(self, job: Job) -> Delivery:
+        """A result that was copied here is delivered for the process that has it too; the platform takes it once."""
+        if job.instance in ("", self._who.instance):
+            return self._delivery
+        return Delivery(self._platform.speaking_for(job.instance), self._tell)
 
     async def _drain(self) -> None:
         self._tell("stopping", running=len(self.hands), grace_s=self._pace.grace_s)

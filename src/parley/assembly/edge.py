@@ -12,6 +12,7 @@ from parley.engine.exchange import Exchange
 from parley.engine.membership import TIDY_S, Loop
 from parley.engine.ports import Records
 from parley.faces.edge.claims import Platform
+from parley.faces.edge.openapi import document_route
 from parley.faces.edge.pairing import PairingCalls
 from parley.faces.edge.runtimes import RuntimeCalls
 from parley.faces.edge.taskruns import TaskRunCalls
@@ -28,7 +29,7 @@ class Edge(Struct, frozen=True):
 
 @asynccontextmanager
 async def open_edge(
-    exchange: Exchange, settings: Settings, records: Records, base_url: str
+    exchange: Exchange, settings: Settings, records: Records, base_url: str, version: str
 ) -> AsyncGenerator[Edge, None]:
     """The routes of runtimes and of those who pair them; while it is open, leases run out when this replica leads."""
     lease_s = settings.edge_lease_s
@@ -44,6 +45,7 @@ async def open_edge(
             *pairing.routes(),
             *RuntimeCalls(exchange, elsewhere, runtimes, platform, lease_s).routes(),
             *TaskRunCalls(exchange, elsewhere, runtimes, platform, base_url, settings.max_body_bytes).routes(),
+            document_route(version),
         ])  # fmt: skip
     finally:
         await tidying.stop()

@@ -9,7 +9,7 @@ import typer
 from parley import __version__
 from parley.cli import tasks
 from parley.cli.completing import agents
-from parley.cli.exits import ERROR, USAGE
+from parley.cli.exits import ERROR, INTERRUPTED, USAGE
 from parley.cli.kinds import Kind
 from parley.cli.options import DEFAULT_URL, AsJson, DataDir, EdgeArgument, GrpcPort, Token, Url
 from parley.errors import ConfigurationError, ParleyError
@@ -102,7 +102,7 @@ def conformance(
     from parley.settings import load
 
     agent = make(streaming=streaming, push=push, extended=extended_card, required_extension=required_extension)
-    settings = load(port=port, grpc_port=grpc_port, data_dir=data_dir, cards=cards)
+    settings = load(port=port, grpc_port=grpc_port, data_dir=data_dir, cards=cards, card_grpc=True)
     run_server(settings, lambda: Definitions(Sources(), [agent]))
 
 
@@ -390,9 +390,11 @@ def main() -> None:
     except ParleyError as error:
         sys.exit(_complain(error, ERROR))
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
 
 
 def _complain(error: ParleyError, exit_code: int) -> int:
     typer.echo(f"parley: {error.message} [{error.code}]", err=True)
+    if error.code == "unreachable":
+        typer.echo("Is the server running? `parley up` starts one on this machine; --url names another.", err=True)
     return exit_code

@@ -1,3 +1,11 @@
-"""Exit codes: done; refused or unreachable; wrong use; the task ended otherwise; the task waits for an answer."""
+"""Exit codes of every command."""
 
-OK, ERROR, USAGE, NOT_COMPLETED, WAITS = 0, 1, 2, 3, 4
+OK = 0
+ERROR = 1
+"""The server refused, or cannot be reached."""
+USAGE = 2
+NOT_COMPLETED = 3
+"""The task ended in another state than completed."""
+WAITS = 4
+"""The task waits for an answer."""
+INTERRUPTED = 130

@@ -15,6 +15,7 @@ from rich.table import Table
 from parley.cli.exits import ERROR, OK
 from parley.engine.audit import all_runs, verify_run
 from parley.errors import BrokenChain, ConfigurationError
+from parley.file_modes import make_private_folder
 from parley.ids import RunId
 from parley.settings import Settings, load, origins, postgres_url
 from parley.stores.damage import opening
@@ -58,7 +59,7 @@ def run_migrate(data_dir: Path | None, phase: str | None, *, as_json: bool) -> N
 
 def _migrate_sqlite(directory: Path, phases: tuple[Phase, ...]) -> list[str]:
     with opening(directory / FILE):
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_folder(directory)
         with closing(connect(directory / FILE)) as connection:
             return migrate_sqlite(connection, phases)
 

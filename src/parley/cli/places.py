@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from parley.cards import NoCard, fetch
 from parley.cli.wire import Json, member, members
-from parley.client import Client
+from parley.client import Client, OnRetry
 from parley.errors import ParleyError
 
 PATIENCE_S = 24 * 3600.0
@@ -50,8 +50,10 @@ class Reached(Struct, frozen=True):
     ours: bool
     """Whether the server is Parley, which numbers events and knows idempotency keys."""
 
-    def client(self) -> Client:
-        return Client(self.address, token=self.token, timeout_s=PATIENCE_S, repeats=self.ours)
+    def client(self, on_retry: OnRetry | None = None) -> Client:
+        return Client(
+            self.address, token=self.token, timeout_s=PATIENCE_S, repeats=self.ours, on_retry=on_retry
+        )  # fmt: skip
 
 
 async def reach(place: Place) -> Reached:

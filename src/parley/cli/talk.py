@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Coroutine
 from contextlib import aclosing
 from typing import Any
 
@@ -9,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from parley.cli.exits import NOT_COMPLETED, OK, WAITS
+from parley.cli.exits import INTERRUPTED, NOT_COMPLETED, OK, WAITS
 from parley.cli.options import DEFAULT_URL
 from parley.cli.places import Place, Reached, reach
 from parley.cli.wire import member, state_of
@@ -25,16 +26,20 @@ _COLOURS = {
     "AUTH_REQUIRED": "cyan",
 }
 
+_ENDED = ("COMPLETED", "FAILED", "REJECTED", "CANCELED")
+
 
 def run_send(
     place: Place, content: Content, *, task: str | None = None, context: str | None = None,
     stream: bool = True, wait: bool = True, as_json: bool = False,
 ) -> int:  # fmt: skip
-    return asyncio.run(_send(place, content, task, context, stream, wait, as_json))
+    with Printer(place, as_json) as printer:
+        return _interruptible(_send(place, content, task, context, stream, wait, printer), printer)
 
 
 def run_tail(place: Place, task: str, after: int | None, *, as_json: bool) -> int:
-    return asyncio.run(_tail(place, task, after, as_json))
+    with Printer(place, as_json, numbered=True) as printer:
+        return _interruptible(_tail(place, task, after, printer), printer)
 
 
 def run_cancel(place: Place, task: str, reason: str | None, *, as_json: bool) -> int:
@@ -42,34 +47,40 @@ def run_cancel(place: Place, task: str, reason: str | None, *, as_json: bool) ->
 
 
 def run_fork(place: Place, task: str, at: int | None, content: Content | None, *, wait: bool, as_json: bool) -> int:
-    return asyncio.run(_fork(place, task, at, content, wait, as_json))
+    with Printer(place, as_json) as printer:
+        return _interruptible(_fork(place, task, at, content, wait, as_json, printer), printer)
+
+
+def _interruptible(work: Coroutine[Any, Any, int], printer: "Printer") -> int:
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        printer.interrupted()
+        return INTERRUPTED
 
 
 async def _send(
-    place: Place, content: Content, task: str | None, context: str | None, stream: bool, wait: bool, as_json: bool
+    place: Place, content: Content, task: str | None, context: str | None, stream: bool, wait: bool, printer: "Printer"
 ) -> int:
     reached = await reach(place)
-    with Printer(place, as_json) as printer:
-        async with reached.client() as client:
-            if stream and wait:
-                try:
-                    async for result in client.stream(content, task=task, context=context):
-                        printer.show(result)
-                    return printer.finish()
-                except RemoteError as error:
-                    # Refused before anything was begun, so it can be sent in another way.
-                    if printer.begun or not _does_not_stream(error):
-                        raise
-            configuration = None if wait else {"returnImmediately": True}
-            printer.show(await client.send(content, task=task, context=context, configuration=configuration))
-        return printer.finish(waited=wait)
+    async with reached.client(printer.retrying) as client:
+        if stream and wait:
+            try:
+                async for result in client.stream(content, task=task, context=context):
+                    printer.show(result)
+                return printer.finish()
+            except RemoteError as error:
+                # Refused before anything was begun, so it can be sent in another way.
+                if printer.begun or not _does_not_stream(error):
+                    raise
+        configuration = None if wait else {"returnImmediately": True}
+        printer.show(await client.send(content, task=task, context=context, configuration=configuration))
+    return printer.finish(waited=wait)
 
 
-async def _tail(place: Place, task: str, after: int | None, as_json: bool) -> int:
-    reached = await reach(place)
-    with Printer(place, as_json, numbered=True) as printer:
-        await _follow(reached, task, after, printer)
-        return printer.finish()
+async def _tail(place: Place, task: str, after: int | None, printer: "Printer") -> int:
+    await _follow(await reach(place), task, after, printer)
+    return printer.finish()
 
 
 async def _cancel(place: Place, task: str, reason: str | None, as_json: bool) -> int:
@@ -84,23 +95,22 @@ async def _cancel(place: Place, task: str, reason: str | None, as_json: bool) ->
 
 
 async def _fork(
-    place: Place, task: str, at: int | None, content: Content | None, wait: bool, as_json: bool
-) -> int:  # fmt: skip
+    place: Place, task: str, at: int | None, content: Content | None, wait: bool, as_json: bool, printer: "Printer"
+) -> int:
     reached = await reach(place)
     if not reached.ours:
         raise Unsupported("Only a Parley server can fork a task; this one does not say that it is one.")
-    with Printer(place, as_json) as printer:
-        async with reached.client() as client:
-            fork = await client.fork(task, at, content)
-        printer.show({"task": {**fork, "artifacts": []}} if not as_json else {"task": fork})
-        made_at = next((one["at"] for one in map(member, member(fork.get("metadata")).values()) if "at" in one), None)
-        if wait:
-            await _follow(reached, fork["id"], made_at, printer, settled=True)
-        return printer.finish(waited=wait)
+    async with reached.client() as client:
+        fork = await client.fork(task, at, content)
+    printer.show({"task": {**fork, "artifacts": []}} if not as_json else {"task": fork})
+    made_at = next((one["at"] for one in map(member, member(fork.get("metadata")).values()) if "at" in one), None)
+    if wait:
+        await _follow(reached, fork["id"], made_at, printer, settled=True)
+    return printer.finish(waited=wait)
 
 
 async def _follow(reached: Reached, task: str, after: int | None, printer: "Printer", *, settled: bool = False) -> None:
-    async with reached.client() as client, aclosing(client.tail(task, after)) as steps:
+    async with reached.client(printer.retrying) as client, aclosing(client.tail(task, after)) as steps:
         async for seq, result in steps:
             printer.show(result, seq)
             if settled and printer.waits:
@@ -174,6 +184,25 @@ class Printer:
         if not waited and self._state in ("SUBMITTED", "WORKING"):
             return OK
         return OK if self._state == "COMPLETED" else NOT_COMPLETED
+
+    def retrying(self, reason: str, pause_s: float) -> None:
+        """Report that the connection is tried again."""
+        self._stop()
+        self._break()
+        self._note(f"[yellow]{escape(reason)}[/yellow] [dim]trying again in {pause_s:g} s[/dim]")
+        self._wait()
+
+    def interrupted(self) -> None:
+        """Report that the task continues without this command."""
+        self._stop()
+        self._break()
+        if not self._task:
+            self._note("Interrupted before the server answered.")
+        elif self._state not in _ENDED:
+            back = escape(self._place.options(DEFAULT_URL))
+            self._note(f"Interrupted. The task continues on the server: {escape(self._task)}")
+            self._note(f"[dim]Follow: parley tail {self._task}{back}[/dim]")
+            self._note(f"[dim]Cancel: parley cancel {self._task}{back}[/dim]")
 
     def _see(self, task: str, status: Json, seq: int) -> None:
         self._task, self._state = task, str(status["state"]).removeprefix("TASK_STATE_")

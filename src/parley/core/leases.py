@@ -17,6 +17,8 @@ class Lease(Struct, frozen=True):
     owner: str
     run: RunId
     epoch: int
+    instance: str = ""
+    """The process of the owner that speaks, where it says which; only the process that claimed the turn is heard."""
 
 
 def standing(run: Run | None, owner: str, epoch: int | None = None) -> Standing:
@@ -37,6 +39,17 @@ def standing(run: Run | None, owner: str, epoch: int | None = None) -> Standing:
             return "over"
         case _:
             return "lost"
+
+
+def last_claim(run: Run, owner: str, instance: str = "") -> Lease | None:
+    """The claim that a report of `owner` is about when it names no lease: the one it holds, or the one that has ended.
+
+    None while nobody can have claimed the run, or somebody else holds it.
+    """
+    waiting = run.epoch == 0 or (run.state is State.SUBMITTED and run.resuming)
+    if waiting or (run.state is State.WORKING and run.owner != owner):
+        return None
+    return Lease(owner, run.id, run.epoch, instance)
 
 
 def time_left(run: Run, timeout_s: float | None) -> int | None:

@@ -27,7 +27,7 @@ from parley.engine.execution import GRACE_S
 from parley.engine.leases import Leases, lease_of
 from parley.engine.membership import Loop
 from parley.engine.ports import LASTING, Key, Moment, Record, Records
-from parley.engine.streams import read_all
+from parley.engine.streams import pages
 from parley.errors import Conflict, KeyReused, LateResult, LeaseLost, ParleyError, RunNotFound, TaskRunEnded
 from parley.ids import RunId
 from parley.telemetry import tell
@@ -95,14 +95,14 @@ class Elsewhere:
         self._exchange.on_cancel = None
         await self._loop.stop()
 
-    async def claim(self, owner: str, slug: str, most: int) -> list[Claim]:
+    async def claim(self, owner: str, slug: str, most: int, instance: str = "") -> list[Claim]:
         """The turns that have waited longest, for this owner alone: of rivals one wins, the others look again."""
         agent = self._exchange.agent(slug)
         async with self._choosing[slug]:
             for _ in range(MAX_LOOKS):
                 room = await self._room(agent, most)
                 waiting = await self._store.runs_in(State.SUBMITTED, agent=slug, limit=room) if room > 0 else []
-                claims = await asyncio.gather(*(self._take(owner, agent, run) for run in waiting))
+                claims = await asyncio.gather(*(self._take(owner, instance, agent, run) for run in waiting))
                 taken = [claim for claim in claims if claim is not None]
                 if taken or not waiting:
                     return taken
@@ -135,6 +135,7 @@ class Elsewhere:
 
     async def release(self, lease: Lease) -> Run:
         """Back to the queue, which counts as nobody's failure."""
+        await self._check_instance(lease)
         outcome = await self._commands.execute(lease.run, Recover(lease.epoch, "restart", orderly=True))
         if not outcome.events:
             raise _lost(outcome.run)
@@ -149,8 +150,13 @@ class Elsewhere:
                 continue
 
     async def release_all(self, owner: str) -> None:
-        held = await self._store.runs_in(State.WORKING, owner=owner)
-        await self.release_each(Lease(owner, run.id, run.epoch) for run in held)
+        await self.release_each(await self._held(owner))
+
+    async def release_instance(self, owner: str, instance: str) -> None:
+        """Release what one process of the owner holds; without an instance, what was claimed without one."""
+        held = await self._held(owner)
+        by = await asyncio.gather(*map(self._leases.claimed_by, held))
+        await self.release_each(lease for lease, one in zip(held, by, strict=True) if one == instance)
 
     async def running(self, owner: str) -> int:
         return len(await self._store.runs_in(State.WORKING, owner=owner))
@@ -222,10 +228,10 @@ class Elsewhere:
         busy = await self._store.runs_in(State.WORKING, agent=agent.slug, limit=limit)
         return min(most, limit - len(busy))
 
-    async def _take(self, owner: str, agent: Agent, run: Run) -> Claim | None:
+    async def _take(self, owner: str, instance: str, agent: Agent, run: Run) -> Claim | None:
         """None when a rival was first. The version makes sure that the epoch is the one that is held, and the input all
         there is."""
-        lease = Lease(owner, run.id, run.epoch + 1)
+        lease = Lease(owner, run.id, run.epoch + 1, instance)
         until = self._leases.until(time_left(run, agent.limits.timeout_s))
         _, inputs, asked_by = await asyncio.gather(
             self._leases.hold(lease, until), self._unread(run), self._asked_by(run)
@@ -234,10 +240,12 @@ class Elsewhere:
             outcome = await self._commands.execute(run.id, Begin(owner), expected=run.version)
         except (Conflict, RunNotFound):
             return None
+        await self._leases.name_holder(lease)
         return Claim(lease, outcome.run, inputs, asked_by, until)
 
     async def _unread(self, run: Run) -> list[Message]:
-        given = _messages(await read_all(self._store, run.id))[run.read : run.inputs]
+        events = [event async for page in pages(self._store, run.id, types=("input",)) for event in page]
+        given = _messages(events)[run.read : run.inputs]
         load = self._exchange.attachments.loaded
         return [replace(message, parts=await load(message.parts)) for message in given]
 
@@ -261,7 +269,17 @@ class Elsewhere:
         run = await self._commands.state(lease.run)
         if run.epoch == lease.epoch and run.state is State.WORKING and run.owner != lease.owner:
             raise _lost(run)
+        await self._check_instance(lease)
         return run
+
+    async def _check_instance(self, lease: Lease) -> None:
+        """One who uses another process's credentials, such as a copied profile, must not end that one's work."""
+        if await self._leases.is_foreign(lease):
+            raise LeaseLost("Another process of this runtime holds the task.")
+
+    async def _held(self, owner: str) -> list[Lease]:
+        held = await self._store.runs_in(State.WORKING, owner=owner)
+        return [Lease(owner, run.id, run.epoch) for run in held]
 
     async def _executed(self, lease: Lease, emits: Sequence[Emit], key: Key | None) -> Outcome:
         """What is told again is found by its key, also when the run has moved on since."""

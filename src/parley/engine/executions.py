@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
 from parley.core.events import ToolStatus
+from parley.core.nesting import readable
 from parley.core.policy import Figures
 from parley.engine.budgets import Settlement
 from parley.engine.ports import Place, Record, Records
@@ -128,4 +129,8 @@ class Executions:
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Execution).decode
+_decoder = msgspec.json.Decoder(Execution)
+
+
+def _decode(body: bytes) -> Execution:
+    return _decoder.decode(readable(body))

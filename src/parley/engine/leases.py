@@ -24,6 +24,8 @@ SLACK_MS = 3000
 MAX_OVERLONG = 1000
 
 _ENDING = b"ending"
+_HELD_BY = b"by "
+"""Begins the body of a record whose holder named its process; others are empty, also those of earlier versions."""
 
 
 class Leases:
@@ -41,8 +43,20 @@ class Leases:
         return self._clock() + (self._lease_ms if at_most_ms is None else min(self._lease_ms, at_most_ms))
 
     async def hold(self, lease: Lease, until: int) -> None:
-        """Before the turn begins: a turn without a record would never be missed."""
-        await self._records.put(self._record(lease, until))
+        """Before the turn begins: a turn without a record would never be missed. Of rivals with one owner, such as two
+        processes of a runtime, the one that loses leaves the record as the other has it."""
+        record = self._record(lease, until)
+        if not await self._records.add(record) and await self._set(_of_any(lease), lambda _: until) is None:
+            await self._records.put(record)
+
+    async def name_holder(self, lease: Lease) -> None:
+        """After the turn began: only now is it known which of the owner's processes has it."""
+        for _ in range(MAX_TRIES if lease.instance else 0):
+            record = await self._records.get(KIND, lease.owner, _id(lease))
+            if record is None or record.body == _ENDING:
+                return
+            if await self._records.swap(record, replace(record, body=_HELD_BY + lease.instance.encode())):
+                return
 
     async def renew(self, lease: Lease, until: int) -> int | None:
         """Until when it holds; None when it is being ended. A lease holds until somebody ends it, whatever the time."""
@@ -55,6 +69,16 @@ class Leases:
     async def end(self, record: Record) -> bool:
         """False when it was renewed in this moment. After this it cannot be."""
         return record.body == _ENDING or await self._records.swap(record, replace(record, body=_ENDING))
+
+    async def is_foreign(self, lease: Lease) -> bool:
+        """Whether another process of the same owner claimed it."""
+        record = await self._records.get(KIND, lease.owner, _id(lease)) if lease.instance else None
+        return record is not None and _is_foreign(record, lease)
+
+    async def claimed_by(self, lease: Lease) -> str:
+        """The process that claimed it; empty where that did not say which it is."""
+        record = await self._records.get(KIND, lease.owner, _id(lease))
+        return _instance(record) if record is not None else ""
 
     async def drop(self, lease: Lease) -> None:
         await self._records.delete(KIND, lease.owner, _id(lease))
@@ -75,7 +99,7 @@ class Leases:
                 if await self._records.add(record):
                     return record.due
                 continue
-            if record.body == _ENDING or record.due is None:
+            if record.body == _ENDING or record.due is None or _is_foreign(record, lease):
                 return None
             due = change(record.due)
             if due == record.due or await self._records.swap(record, replace(record, due=due)):
@@ -89,6 +113,19 @@ class Leases:
 def lease_of(record: Record) -> Lease:
     run, _, epoch = record.id.rpartition("/")
     return Lease(record.scope, RunId(run), int(epoch))
+
+
+def _instance(record: Record) -> str:
+    return record.body.removeprefix(_HELD_BY).decode() if record.body.startswith(_HELD_BY) else ""
+
+
+def _of_any(lease: Lease) -> Lease:
+    return replace(lease, instance="")
+
+
+def _is_foreign(record: Record, lease: Lease) -> bool:
+    """Whether two processes of one owner are meant; not known where either did not say."""
+    return bool(lease.instance) and _instance(record) not in ("", lease.instance)
 
 
 def _id(lease: Lease) -> str:

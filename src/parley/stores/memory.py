@@ -2,13 +2,14 @@
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
 from parley.core.events import Event
 from parley.core.runs import Run, State, erased
-from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey, Trim
+from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.shelf import MemoryLibrary
@@ -54,9 +55,17 @@ class MemoryStore:
         return self._heads.get(run)
 
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
+        return _page(islice(self._after(run, after), limit))
+
+    async def read_types(self, run: RunId, types: Collection[str], after: int, limit: int) -> list[Event]:
+        return _page(islice((event for event in self._after(run, after) if event.type in types), limit))
+
+    async def read_last(self, run: RunId, types: Collection[str], limit: int) -> list[Event]:
+        return [event for event in self._events.get(run, []) if event.type in types][-limit:]
+
+    def _after(self, run: RunId, after: int) -> Iterator[Event]:
         events = self._events.get(run, [])
-        start = bisect_right(events, after, key=lambda event: event.seq)
-        return events[start : start + limit]
+        return islice(events, bisect_right(events, after, key=lambda event: event.seq), None)
 
     async def find_key(self, scope: str, name: str) -> StoredKey | None:
         return self._keys.get((scope, name))
@@ -150,6 +159,17 @@ class MemoryStore:
 
     async def close(self) -> None:
         self._closed = True
+
+
+def _page(events: Iterable[Event]) -> list[Event]:
+    page: list[Event] = []
+    size = 0
+    for event in events:
+        page.append(event)
+        size += len(event.body or b"")
+        if size >= READ_BYTES:
+            break
+    return page
 
 
 def _matches(run: Run, listing: Listing) -> bool:

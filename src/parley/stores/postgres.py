@@ -5,14 +5,14 @@ conflict concerns one run only: its events are left out of the same statement, a
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from zlib import crc32
 
 import msgspec
 
 from parley.core.events import Event, restored
 from parley.core.runs import Run, State, erased
-from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey, Trim
+from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
 from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.library import NOTE, DatabaseLibrary, statements
@@ -41,6 +41,22 @@ _LOG = """
   FROM unnest(${}::text[], ${}::bigint[], ${}::bigint[], ${}::text[], ${}::bytea[], ${}::bytea[])
     AS row (run_id, seq, at, type, payload, hash)
   JOIN written USING (run_id)"""
+
+_SELECT_EVENTS = f"""
+SELECT seq, at, type, payload, digest, hash FROM (
+  SELECT *, sum(coalesce(octet_length(payload), 0)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING)
+    - coalesce(octet_length(payload), 0) AS before
+  FROM (
+    SELECT seq, at, type, payload, digest, hash FROM events
+    WHERE run_id = $1 AND seq > $2 {{}} ORDER BY seq LIMIT $3
+  ) AS page
+) AS sized
+WHERE before < {READ_BYTES} ORDER BY seq"""
+_SELECT_ALL = _SELECT_EVENTS.format("")
+_SELECT_TYPES = _SELECT_EVENTS.format("AND type = ANY($4::text[])")
+_SELECT_LAST = """
+SELECT seq, at, type, payload, digest, hash FROM events
+WHERE run_id = $1 AND type = ANY($2::text[]) ORDER BY seq DESC LIMIT $3"""
 
 _WRITE_KNOWN = f"""
 WITH given AS (
@@ -143,12 +159,16 @@ class PostgresStore:
         return await refolded(Head(_decode_run(row[0]), row[1], row[2], row[3], row[4]), self.read) if row else None
 
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
-        rows = await self._pool.fetch(
-            "SELECT seq, at, type, payload, digest, hash FROM events "
-            "WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3",
-            run, after, limit,
-        )  # fmt: skip
+        rows = await self._pool.fetch(_SELECT_ALL, run, after, limit)
         return [restored(run, *row) for row in rows]
+
+    async def read_types(self, run: RunId, types: Collection[str], after: int, limit: int) -> list[Event]:
+        rows = await self._pool.fetch(_SELECT_TYPES, run, after, limit, list(types))
+        return [restored(run, *row) for row in rows]
+
+    async def read_last(self, run: RunId, types: Collection[str], limit: int) -> list[Event]:
+        rows = await self._pool.fetch(_SELECT_LAST, run, list(types), limit)
+        return [restored(run, *row) for row in reversed(rows)]
 
     async def find_key(self, scope: str, name: str) -> StoredKey | None:
         sql = "SELECT run_id, version, digest, at FROM keys WHERE scope = $1 AND name = $2"

@@ -9,8 +9,9 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -21,8 +22,9 @@ from msgspec import Struct
 
 from parley.core.events import Event, restored
 from parley.core.runs import Run, State, erased
-from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey, Trim
+from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
 from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
+from parley.file_modes import make_private_file, make_private_folder, restrict
 from parley.ids import RunId
 from parley.stores.damage import check, opening, unavailable
 from parley.stores.library import NOTE, DatabaseLibrary, sqlite_text, statements
@@ -61,6 +63,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHIN
 _UPDATE_RUN = """
 UPDATE runs SET version = ?, hash = ?, state = ?, owner = ?, ended = ?, updated_at = ?, status_at = ?, body = ?
 WHERE run_id = ? AND version = ?"""
+_SELECT_EVENTS = "SELECT seq, at, type, payload, digest, hash FROM events WHERE run_id = ? AND seq > ?"
 _INSERT_EVENT = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES (?, ?, ?, ?, ?, ?)"
 _INSERT_KEY = f"""
 INSERT INTO keys (scope, name, run_id, version, digest, at) VALUES (?, ?, ?, ?, ?, ?)
@@ -91,6 +94,10 @@ class _Stale(_Rival):
 
 
 def connect(path: Path) -> sqlite3.Connection:
+    """Open a database, made if there is none. Its companions get the mode that it has."""
+    with suppress(OSError):  # SQLite says so itself, in its own error
+        make_private_file(path)
+    restrict(*(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm")))
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -115,11 +122,18 @@ class SqliteReader:
         return await refolded(Head(_decode_run(row[0]), *row[1:]), self.read) if row else None
 
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
-        rows = await self._all(
-            "SELECT seq, at, type, payload, digest, hash FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?",
-            run, after, limit,
-        )  # fmt: skip
-        return [restored(run, *row) for row in rows]
+        sql = f"{_SELECT_EVENTS} ORDER BY seq LIMIT ?"
+        return await self._call(lambda connection: _page(run, connection.execute(sql, (run, after, limit))))
+
+    async def read_types(self, run: RunId, types: Collection[str], after: int, limit: int) -> list[Event]:
+        sql = f"{_SELECT_EVENTS} AND {_one_of(types)} ORDER BY seq LIMIT ?"
+        values = (run, after, *types, limit)
+        return await self._call(lambda connection: _page(run, connection.execute(sql, values)))
+
+    async def read_last(self, run: RunId, types: Collection[str], limit: int) -> list[Event]:
+        sql = f"{_SELECT_EVENTS} AND {_one_of(types)} ORDER BY seq DESC LIMIT ?"
+        rows = await self._all(sql, run, 0, *types, limit)
+        return [restored(run, *row) for row in reversed(rows)]
 
     async def find_key(self, scope: str, name: str) -> StoredKey | None:
         row = await self._one("SELECT run_id, version, digest, at FROM keys WHERE scope = ? AND name = ?", scope, name)
@@ -197,6 +211,22 @@ class SqliteReader:
         return connection
 
 
+def _one_of(types: Collection[str]) -> str:
+    return f"type IN ({', '.join('?' * len(types))})"
+
+
+def _page(run: RunId, rows: Iterable[Row]) -> list[Event]:
+    """Read and decode some events. Runs in a reader's thread."""
+    events: list[Event] = []
+    size = 0
+    for row in rows:
+        events.append(restored(run, *row))
+        size += len(row[3] or b"")
+        if size >= READ_BYTES:
+            break
+    return events
+
+
 def _opened(path: Path) -> sqlite3.Connection:
     """A database that is up to date, and not seen to be damaged."""
     connection = connect(path)
@@ -215,7 +245,7 @@ class SqliteStore(SqliteReader):
     def __init__(self, directory: Path) -> None:
         path = directory / FILE
         with opening(path):
-            directory.mkdir(parents=True, exist_ok=True)
+            make_private_folder(directory)
             self._lock = lock(directory / LOCK)
             try:
                 self._writing = _opened(path)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from parley.errors import StoreUnavailable
+from parley.file_modes import make_private_folder
 from parley.stores.damage import unavailable
 from parley.stores.schema import migrate_sqlite
 from parley.stores.sqlite import connect
@@ -41,7 +42,7 @@ class SqliteThread:
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self._path.parent)
             connection = connect(self._path)
             migrate_sqlite(connection)
             self._connection = connection

@@ -1,6 +1,7 @@
 """Log lines, by structlog."""
 
 import logging
+import os
 import sys
 from typing import Any, Literal
 
@@ -13,7 +14,10 @@ from parley.telemetry.trace import current
 
 def configure(format_: Literal["console", "json"], level: str) -> Detach:
     """Send everything that is told to standard error, one line each."""
-    renderer = structlog.processors.JSONRenderer() if format_ == "json" else structlog.dev.ConsoleRenderer()
+    colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    renderer = (
+        structlog.processors.JSONRenderer() if format_ == "json" else structlog.dev.ConsoleRenderer(colors=colors)
+    )
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -1,6 +1,6 @@
 """Where logs live."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -14,6 +14,9 @@ from parley.ids import RunId
 
 LASTING = "run:"
 """Keys of a scope that begins so, and goes on with a run's id, are kept as long as that run's log."""
+
+READ_BYTES = 1 << 20
+"""Size of the payloads at which a read of events stops, so that a page of large events takes no more memory."""
 
 
 class Key(Struct, frozen=True):
@@ -98,7 +101,16 @@ class Readable(Protocol):
     async def head(self, run: RunId) -> Head | None: ...
 
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
-        """The events with seq > after, in order."""
+        """The first events with seq > after, in order: at most `limit`, fewer where they are large (READ_BYTES), none
+        only where there are none."""
+        ...
+
+    async def read_types(self, run: RunId, types: Collection[str], after: int, limit: int) -> list[Event]:
+        """The same of the events of some types only."""
+        ...
+
+    async def read_last(self, run: RunId, types: Collection[str], limit: int) -> list[Event]:
+        """The last events of some types, in order."""
         ...
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:

@@ -7,7 +7,8 @@ from msgspec import UNSET, Struct
 
 from parley.core.artifacts import Part
 from parley.core.conversations import Message
-from parley.core.leases import Lease
+from parley.core.leases import Lease, last_claim
+from parley.core.runs import Run
 from parley.errors import LeaseLost
 from parley.ids import RunId
 from parley.security.runtimes import Runtime
@@ -31,16 +32,22 @@ def lease_id(lease: Lease) -> str:
     return f"{lease.owner.partition(':')[2]}.{lease.epoch}"
 
 
-def lease_named(runtime: Runtime, run_id: str, name: str) -> Lease | None:
+def lease_named(runtime: Runtime, run_id: str, name: str, instance: str = "") -> Lease | None:
     """None for a name that this runtime was never given."""
     id_, _, epoch = name.rpartition(".")
     if id_ != runtime.id or not (epoch.isascii() and epoch.isdigit() and len(epoch) < 16):
         return None
-    return Lease(str(runtime.principal), RunId(run_id), int(epoch))
+    return Lease(str(runtime.principal), RunId(run_id), int(epoch), instance)
 
 
-def held_lease(runtime: Runtime, run_id: str, name: str) -> Lease:
-    lease = lease_named(runtime, run_id, name)
+def held_lease(runtime: Runtime, run: Run, name: str | None, instance: str = "") -> Lease:
+    """The lease that a report is about; without a name the current one, which token and task identify."""
+    if name is None:
+        lease = last_claim(run, str(runtime.principal), instance)
+        if lease is None:
+            raise LeaseLost("This runtime does not hold the task; pull it first.")
+        return lease
+    lease = lease_named(runtime, run.id, name, instance)
     if lease is None:
         raise LeaseLost("This is not a lease of this runtime.")
     return lease

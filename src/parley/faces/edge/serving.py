@@ -1,6 +1,7 @@
 """What the calls of this face share: reading them, waiting for something, and refusing in the contract's shape."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -10,7 +11,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from parley.errors import Invalid, InvalidJson, ParleyError, Unauthenticated
-from parley.faces.http import ClientGone, Endpoint, Headers, answer, check_text, header, read_body, retry_headers
+from parley.faces.http import ClientGone, Endpoint, Headers, answer, check_text, header, read_json, retry_headers
 from parley.faces.refusals import status_of
 from parley.security.credentials import bearer
 
@@ -18,6 +19,7 @@ T = TypeVar("T")
 Reply = tuple[int, object]
 Action = Callable[[Scope, Receive], Awaitable[Reply]]
 
+_INSTANCE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _PRIVATE: Headers = [(b"cache-control", b"no-store")]
 
 
@@ -48,8 +50,16 @@ def token_of(scope: Scope) -> str:
     return token
 
 
+def instance_of(scope: Scope) -> str:
+    """The process of the runtime that asks; empty where it does not say."""
+    name = header(scope, b"x-runtime-instance")
+    if name is not None and _INSTANCE.fullmatch(name) is None:
+        raise Invalid("X-Runtime-Instance has 1 to 64 letters, digits, '.', '_' and '-'.")
+    return name or ""
+
+
 async def body_of(receive: Receive, kind: type[T], limit: int) -> T:
-    return decoded(await read_body(receive, limit), kind)
+    return decoded(await read_json(receive, limit), kind)
 
 
 def decoded(body: bytes, kind: type[T], wrong: type[Invalid] = Invalid) -> T:

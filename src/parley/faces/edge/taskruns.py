@@ -4,10 +4,12 @@ import asyncio
 import hashlib
 
 import msgspec
+from msgspec import Struct
 from starlette.routing import Route
 from starlette.types import Receive, Scope
 
 from parley.clock import iso, now_ms
+from parley.core.leases import Lease
 from parley.core.runs import Run
 from parley.core.turns import Failed, NeedAuth, NeedInput, Output
 from parley.engine.elsewhere import LOOK_S, Claim, Elsewhere
@@ -16,13 +18,27 @@ from parley.engine.ports import LASTING, Key
 from parley.errors import Forbidden, InvalidArtifact, LeaseLost, RunNotFound
 from parley.faces.edge import files, outputs
 from parley.faces.edge.claims import Platform, held_lease, lease_id, snapshot, task_type
+from parley.faces.edge.operations import ARTIFACT, COMPLETE, FAIL, PROGRESS, PULL, RELEASE
+from parley.faces.edge.replies import Ended, Progressed, Pulled, Released, TaskRun
 from parley.faces.edge.runtimes import edge_agent
-from parley.faces.edge.serving import Reply, body_of, decoded, route, rung, token_of, watching
+from parley.faces.edge.serving import Reply, body_of, decoded, instance_of, rung, token_of, watching
 from parley.faces.edge.words import ArtifactIn, EndIn, ProgressIn, PullIn, ReleaseIn
-from parley.faces.http import MAX_BODY, ClientGone, read_body
+from parley.faces.http import MAX_BODY, ClientGone, read_json
 from parley.security.runtimes import Runtime, Runtimes
 
 SMALL = 64 * 1024
+
+
+class Report(Struct, frozen=True):
+    """What a process of a runtime says about a run."""
+
+    runtime: Runtime
+    instance: str
+    run: Run
+    body: bytes
+
+    def lease(self, name: str | None) -> Lease:
+        return held_lease(self.runtime, self.run, name, self.instance)
 
 
 class TaskRunCalls:
@@ -39,12 +55,12 @@ class TaskRunCalls:
 
     def routes(self) -> list[Route]:
         return [
-            route("POST", "/agent-accounts/{agent}/task-runs/pull", self.pull),
-            route("POST", "/task-runs/{id}/progress", self.progress),
-            route("POST", "/task-runs/{id}/artifacts", self.artifact),
-            route("POST", "/task-runs/{id}/complete", self.complete),
-            route("POST", "/task-runs/{id}/fail", self.fail),
-            route("POST", "/task-runs/{id}/release", self.release),
+            PULL.served_by(self.pull),
+            PROGRESS.served_by(self.progress),
+            ARTIFACT.served_by(self.artifact),
+            COMPLETE.served_by(self.complete),
+            FAIL.served_by(self.fail),
+            RELEASE.served_by(self.release),
         ]
 
     async def pull(self, scope: Scope, receive: Receive) -> Reply:
@@ -56,28 +72,25 @@ class TaskRunCalls:
         edge_agent(self._exchange, runtime.agent)
         await self._runtimes.note(runtime)
         async with watching(receive) as gone:
-            claims = await self._pulled(runtime, wanted, gone)
-        return 200, {"task_runs": [self._shown(claim) for claim in claims]}
+            claims = await self._pulled(runtime, instance_of(scope), wanted, gone)
+        return 200, Pulled([self._shown(claim) for claim in claims])
 
     async def progress(self, scope: Scope, receive: Receive) -> Reply:
         """With nothing to show it only renews the lease."""
-        runtime, run, body = await self._addressed(scope, receive)
-        told = decoded(body, ProgressIn)
-        lease, status = held_lease(runtime, run.id, told.lease_id), outputs.progressed(told)
+        report = await self._addressed(scope, receive)
+        told = decoded(report.body, ProgressIn)
+        run, lease, status = report.run, report.lease(told.lease_id), outputs.progressed(told)
         if status is not None:
             run = (await self._elsewhere.say(lease, status)).run
         held = (await self._elsewhere.renew([lease]))[0]
         if status is None and held.standing in ("lost", "over"):
             raise LeaseLost("The lease was lost; the task is not this runtime's any more.")
-        return 200, {
-            "task_run_id": run.id, "lease_expires_at": iso(held.until or now_ms()),
-            "cancel_requested": held.standing == "canceled",
-        }  # fmt: skip
+        return 200, Progressed(run.id, iso(held.until or now_ms()), cancel_requested=held.standing == "canceled")
 
     async def artifact(self, scope: Scope, receive: Receive) -> Reply:
-        runtime, run, body = await self._addressed(scope, receive)
-        wanted = decoded(body, ArtifactIn, InvalidArtifact)
-        lease = held_lease(runtime, run.id, wanted.lease_id)
+        report = await self._addressed(scope, receive)
+        wanted = decoded(report.body, ArtifactIn, InvalidArtifact)
+        run, lease = report.run, report.lease(wanted.lease_id)
         file = files.written(run, wanted, self._base_url)
         digest = files.digest_of(file, wanted)
         key = Key(f"{LASTING}{run.id}", f"file/{lease.epoch}/{digest.hex()}", digest)
@@ -85,29 +98,28 @@ class TaskRunCalls:
         return 200 if outcome.replayed else 201, file
 
     async def complete(self, scope: Scope, receive: Receive) -> Reply:
-        runtime, run, body = await self._addressed(scope, receive)
-        told = decoded(body, EndIn)
-        ending = outputs.completed(told.output, self._exchange.agent(run.agent).replies)
-        return await self._finish(runtime, run, told, ending)
+        report = await self._addressed(scope, receive)
+        told = decoded(report.body, EndIn)
+        ending = outputs.completed(told.output, self._exchange.agent(report.run.agent).replies)
+        return await self._finish(report, told, ending)
 
     async def fail(self, scope: Scope, receive: Receive) -> Reply:
-        runtime, run, body = await self._addressed(scope, receive)
-        told = decoded(body, EndIn)
-        return await self._finish(runtime, run, told, outputs.failed(told.output))
+        report = await self._addressed(scope, receive)
+        told = decoded(report.body, EndIn)
+        return await self._finish(report, told, outputs.failed(told.output))
 
     async def release(self, scope: Scope, receive: Receive) -> Reply:
-        runtime, run, body = await self._addressed(scope, receive)
-        lease = held_lease(runtime, run.id, decoded(body, ReleaseIn).lease_id)
-        run = await self._elsewhere.release(lease)
-        return 200, {"task_run_id": run.id, "status": run.state.value if run.ended else "queued"}
+        report = await self._addressed(scope, receive)
+        run = await self._elsewhere.release(report.lease(decoded(report.body, ReleaseIn).lease_id))
+        return 200, Released(run.id, run.state.value if run.ended else "queued")
 
-    async def _pulled(self, runtime: Runtime, wanted: PullIn, gone: "asyncio.Task[None]") -> list[Claim]:
+    async def _pulled(self, runtime: Runtime, instance: str, wanted: PullIn, gone: "asyncio.Task[None]") -> list[Claim]:
         loop = asyncio.get_running_loop()
         until = loop.time() + wanted.wait_s
         with self._exchange.offers.hung([runtime.agent]) as bell:
             while True:
                 bell.clear()
-                claims = await self._elsewhere.claim(str(runtime.principal), runtime.agent, wanted.most)
+                claims = await self._elsewhere.claim(str(runtime.principal), runtime.agent, wanted.most, instance)
                 await self._confirm(claims, runtime, gone)
                 if claims or loop.time() >= until:
                     return claims
@@ -123,29 +135,29 @@ class TaskRunCalls:
             await self._elsewhere.release_each(claim.lease for claim in claims)
             raise
 
-    async def _addressed(self, scope: Scope, receive: Receive) -> tuple[Runtime, Run, bytes]:
+    async def _addressed(self, scope: Scope, receive: Receive) -> Report:
         runtime = await self._runtimes.runtime_for(token_of(scope))
-        body = await read_body(receive, self._max_body)
+        body = await read_json(receive, self._max_body)
         run_id: str = scope["path_params"]["id"]
         run = await self._exchange.commands.stored(run_id)
         if run is None or run.agent != runtime.agent:
             raise RunNotFound("Task run not found.")
-        return runtime, run, body
+        return Report(runtime, instance_of(scope), run, body)
 
-    async def _finish(self, runtime: Runtime, run: Run, told: EndIn, ending: list[Output]) -> Reply:
-        lease, asked = held_lease(runtime, run.id, told.lease_id), _asked(ending)
-        outcome = await self._elsewhere.finish(lease, ending, _digest(asked, told))
+    async def _finish(self, report: Report, told: EndIn, ending: list[Output]) -> Reply:
+        asked = _asked(ending)
+        outcome = await self._elsewhere.finish(report.lease(told.lease_id), ending, _digest(asked, told))
         status = outcome.run.state.value if outcome.run.ended else asked
-        return 200, {"task_run_id": run.id, "status": status, "idempotent": outcome.replayed}
+        return 200, Ended(report.run.id, status, outcome.replayed)
 
-    def _shown(self, claim: Claim) -> dict[str, object]:
+    def _shown(self, claim: Claim) -> TaskRun:
         run = claim.run
-        return {
-            "id": run.id, "conversation_id": run.conversation, "workspace_id": run.conversation,
-            "task_type": task_type(claim.inputs), "input_snapshot": snapshot(claim.inputs),
-            "initiator_agent_id": claim.asked_by, "target_agent_id": run.agent, "platform": self._platform,
-            "attempt": run.rescues + 1, "lease_id": lease_id(claim.lease), "lease_expires_at": iso(claim.until),
-        }  # fmt: skip
+        return TaskRun(
+            run.id, conversation_id=run.conversation, workspace_id=run.conversation,
+            task_type=task_type(claim.inputs), input_snapshot=snapshot(claim.inputs),
+            initiator_agent_id=claim.asked_by, target_agent_id=run.agent, platform=self._platform,
+            attempt=run.rescues + 1, lease_id=lease_id(claim.lease), lease_expires_at=iso(claim.until),
+        )  # fmt: skip
 
 
 def _digest(asked: str, told: EndIn) -> bytes:
