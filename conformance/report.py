@@ -34,6 +34,11 @@ REASONS: list[tuple[str, str, str]] = [
         "UNSUPPORTED_OPERATION, as the specification asks (§3.3.4); the kit closes that reply and then tries to read "
         "its body, which fails in its own client whatever a server sends.",
     ),
+    (
+        "1.0-dev", "CARD-EXT-00",
+        "The kit asks for the extended card without credentials, has no option to send any, and expects the card. The "
+        "specification requires authentication for it (§13.3), so the answer is 401.",
+    ),
     *(
         (
             "1.0-dev", test,

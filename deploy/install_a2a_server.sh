@@ -10,13 +10,16 @@
 # PIP             how to call pip                                         (python3 -m pip)
 # PIP_ARGS        what pip is told besides                                (--break-system-packages where it knows that)
 # AGENT_ZERO_URL  an Agent-Zero that does the work                        (none: the built-in kernel does)
-# AUTH            none, or api_key: then a key is made                    (none, as in the contract's file)
+# AUTH            api_key, or none: everybody who reaches it may use it   (api_key)
+# API_KEY         the key; empty: PARLEY_API_KEY or `parley keys` has it  (a new one is made)
+# RUN_AS          the user that the server runs as, made if missing       (a2a)
 # START           systemd, entrypoint, or none                            (systemd where it runs, else entrypoint)
 set -euo pipefail
 
 PREFIX="${PREFIX:-}"
 A0_DIR="${A0_DIR:-/a0}"
 ORG_DIR="${ORG_DIR:-$A0_DIR/usr/organizations}"
+RUN_AS="${RUN_AS:-a2a}"
 PACKAGE_DIR="$A0_DIR/python/a2a_server"
 CONFIG="$ORG_DIR/a2a_config.json"
 PYTHON="${PYTHON:-python3}"
@@ -75,15 +78,20 @@ create_config() {
     esac
     connection="\"method\": \"direct\", \"agent_zero_url\": \"$AGENT_ZERO_URL\"" roots=""
   fi
-  local authentication='"scheme": "none", "api_key": null'
-  if [ "${AUTH:-none}" = api_key ]; then
-    authentication="\"scheme\": \"api_key\", \"api_key\": \"$("$PYTHON" -c 'import secrets; print(secrets.token_urlsafe(32))')\""
-  elif [ "${AUTH:-none}" = none ]; then
-    say "everybody who can reach port 8200 may use this server; AUTH=api_key makes a key"
-  else
-    say "AUTH is none or api_key"
-    exit 2
-  fi
+  local authentication key
+  case "${AUTH:-api_key}" in
+    api_key)
+      key="${API_KEY-$("$PYTHON" -c 'import secrets; print(secrets.token_urlsafe(32))')}"
+      case "$key" in *[!A-Za-z0-9._~+/=-]*) say "API_KEY may hold letters, digits and ._~+/=- only"; exit 2 ;; esac
+      authentication="\"scheme\": \"api_key\", \"api_key\": $([ -n "$key" ] && echo "\"$key\"" || echo null)"
+      say "clients need the API key in $PREFIX$CONFIG (X-API-Key, or Authorization: Bearer)"
+      ;;
+    none)
+      authentication='"scheme": "none", "api_key": null'
+      say "everybody who can reach port 8200 may use this server; AUTH=api_key makes a key"
+      ;;
+    *) say "AUTH is api_key or none"; exit 2 ;;
+  esac
   put "$CONFIG" 0600 <<JSON
 {
   "a2a_server": {
@@ -114,6 +122,21 @@ create_organisation() {
   say "put the sample organisation into $PREFIX$ORG_DIR"
 }
 
+# The server may write its data and its reports, and nothing else: not the organisation, whose commands it runs.
+create_user() {
+  mkdir -p "$PREFIX$ORG_DIR/a2a_data" "$PREFIX$ORG_DIR/reports"
+  chmod 0700 "$PREFIX$ORG_DIR/a2a_data"
+  if [ -n "$PREFIX" ] || [ "$(id -u)" != 0 ] || [ "$RUN_AS" = root ]; then
+    return 0
+  fi
+  if ! id "$RUN_AS" >/dev/null 2>&1; then
+    useradd --system --no-create-home --home-dir "$ORG_DIR" --shell /usr/sbin/nologin "$RUN_AS"
+    say "made the user $RUN_AS"
+  fi
+  chown -R "$RUN_AS" "$ORG_DIR/a2a_data" "$ORG_DIR/reports"
+  chown "$RUN_AS" "$CONFIG"
+}
+
 start_kind() {
   if [ -n "${START:-}" ]; then echo "$START"; elif [ -d /run/systemd/system ]; then echo systemd; else echo entrypoint; fi
 }
@@ -121,6 +144,9 @@ start_kind() {
 create_start() {
   local python_path
   python_path="$(command -v "$PYTHON")"
+  case "$python_path" in
+    /root/* | /home/*) say "$RUN_AS may not be able to run $python_path; set PYTHON to one outside of /root and /home" ;;
+  esac
   case "$(start_kind)" in
     systemd)
       put /etc/systemd/system/a2a-server.service 0644 <<UNIT
@@ -130,9 +156,43 @@ After=network-online.target
 Wants=network-online.target
 
 [Service]
+Type=exec
+User=$RUN_AS
 ExecStart=$python_path -m a2a_server.run --config $CONFIG
 Restart=on-failure
+RestartSec=2
+TimeoutStopSec=45
+KillMode=mixed
+LimitNOFILE=65536
+UMask=0077
+ReadWritePaths=$ORG_DIR/a2a_data $ORG_DIR/reports
+
+CapabilityBoundingSet=
+AmbientCapabilities=
 NoNewPrivileges=true
+ProtectSystem=strict
+ProtectHome=true
+PrivateTmp=true
+PrivateDevices=true
+PrivateUsers=true
+ProtectClock=true
+ProtectControlGroups=true
+ProtectHostname=true
+ProtectKernelLogs=true
+ProtectKernelModules=true
+ProtectKernelTunables=true
+ProtectProc=invisible
+ProcSubset=all
+RemoveIPC=true
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=true
+RestrictRealtime=true
+RestrictSUIDSGID=true
+LockPersonality=true
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged
+SystemCallErrorNumber=EPERM
 
 [Install]
 WantedBy=multi-user.target
@@ -147,8 +207,12 @@ UNIT
 #!/bin/sh
 # Starts the A2A server beside whatever else the container runs, again when it falls:
 # call this from the container's entrypoint, with & behind it.
+as_user=""
+if [ "\$(id -u)" = 0 ] && [ "$RUN_AS" != root ]; then
+  as_user="setpriv --reuid=$RUN_AS --regid=$RUN_AS --init-groups --no-new-privs"
+fi
 while true; do
-  $python_path -m a2a_server.run --config $CONFIG && exit 0
+  \$as_user $python_path -m a2a_server.run --config $CONFIG && exit 0
   sleep 5
 done
 START
@@ -162,5 +226,6 @@ install_dependencies
 create_package
 create_config
 create_organisation
+create_user
 create_start
 say "done; see $PREFIX$CONFIG"

@@ -17,8 +17,8 @@ from parley.testing.databases import fresh_database, give_back, postgres_server
 # Programs are started while gRPC is loaded; its fork handlers would only complain.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-# How quickly examples are made says how busy the machine is, and nothing about what is tested.
-settings.register_profile("shared machine", suppress_health_check=[HealthCheck.too_slow])
+# How quickly examples are made and run says how busy the machine is, and nothing about what is tested.
+settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
 
 # Reading the world's certificates takes longer than most tests, and a client reads them also when it speaks plain HTTP.

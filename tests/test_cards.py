@@ -73,7 +73,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.dictionaries(st.sampled_from([*GOOD, "url", "security", "signatures", "additionalInterfaces"]), VALUES))
 def test_any_object_can_be_checked(card: dict[str, Any]) -> None:
     assert all(finding.message for finding in check(card, "https://a.example"))

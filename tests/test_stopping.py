@@ -1,6 +1,7 @@
 """A server that is told to stop loses nothing and breaks nothing for good."""
 
 import asyncio
+import json
 import ssl
 from pathlib import Path
 
@@ -135,3 +136,48 @@ async def test_what_a_client_sees_of_a_stop(tmp_path: Path) -> None:
         assert waited["metadata"]["task"]
         told = [line for line in lines if line]
         assert told[-2:] == [": stopping", "retry: 500"] or DONE in told[-1]
+
+
+FLOOD = """
+import asyncio
+from parley import Text, agent
+
+@agent("flood")
+async def flood(turn):
+    for _ in range(100):
+        yield Text("x" * 100_000)
+    await asyncio.Event().wait()
+"""
+
+
+async def opened(url: str, head: str, body: bytes, length: int) -> asyncio.StreamWriter:
+    """Send a request and read nothing of its answer."""
+    port = int(url.rpartition(":")[2])
+    _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+    writer.write(
+        f"{head} HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\nContent-Length: {length}\r\n\r\n".encode() + body
+    )
+    await writer.drain()
+    return writer
+
+
+async def test_clients_that_do_not_read_or_write_leave_no_traceback_when_the_server_stops(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(FLOOD)
+    server = await ServerProcess.start([tmp_path / "agents.py"], tmp_path / "data")
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": {"message": message("go")}}
+    body = json.dumps(asked).encode()
+    writers = [await opened(server.url, "POST /agents/flood", body, len(body)) for _ in range(3)]
+    writers.append(await opened(server.url, "POST /agents/flood", body[:10], len(body)))
+    async with client(server.url, "flood") as one:
+
+        async def written() -> bool:
+            tasks = (await one.list())["tasks"]
+            return len(tasks) == 3 and all(task["status"]["state"] == "TASK_STATE_WORKING" for task in tasks)
+
+        await until(written)
+    assert await server.stop() == 0
+    said = "".join(server.said_all)
+    assert "Traceback" not in said
+    assert "ASGI" not in said
+    for writer in writers:
+        writer.close()

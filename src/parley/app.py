@@ -2,8 +2,9 @@
 
 import gc
 import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
@@ -18,6 +19,8 @@ from parley.assembly.modes import open_modes
 from parley.assembly.nodes import Neighbours, open_nodes
 from parley.assembly.packs import open_tools
 from parley.assembly.tools import open_toolcalls
+from parley.console.addresses import AddressPages
+from parley.definitions.watching import Problem
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import OUTSIDE, tending
 from parley.drivers.remote.nodes import absent_node
@@ -29,10 +32,11 @@ from parley.engine.frames import Frames
 from parley.engine.hooks import Hooks
 from parley.engine.ports import Cluster, Driver, LogStore, Records, Signals
 from parley.engine.push import Push
-from parley.errors import ConfigurationError, ParleyError, Stopping
+from parley.engine.readiness import Readiness
+from parley.errors import ConfigurationError, Stopping
 from parley.faces.a2a.address import Addresses
 from parley.faces.a2a.card import Access, Cards
-from parley.faces.a2a.discovery import Discovery
+from parley.faces.a2a.discovery import Discovery, Pages
 from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.rest import Rest
@@ -206,7 +210,7 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
     origins = frozenset(settings.cors_origins)
     if settings.auth == "local" and "*" in origins:
         raise ConfigurationError("With auth = local any page could ask: name the cors_origins.", field="cors_origins")
-    app = Identified(app, gate, origins, signed, settings.max_body_bytes, {MODES: refuse_task})
+    app = Identified(app, gate, origins, signed, settings.max_body_bytes, {MODES: refuse_task}, gate.owner)
     if not origins:
         return app
     return CORSMiddleware(
@@ -220,15 +224,19 @@ def _identified(app: ASGIApp, settings: Settings, gate: Gate, signed: Signatures
 
 @asynccontextmanager
 async def open_faces(
-    exchange: Exchange, settings: Settings, base_url: str, grpc_port: int | None = None
-) -> AsyncGenerator[ASGIApp, None]:
-    """Every face on its path, and what they need beside the exchange; gRPC on a port of its own, if there is one."""
+    exchange: Exchange, settings: Settings, base_url: str, grpc_port: int | None = None,
+    problems: Callable[[], list[Problem]] = list,
+) -> AsyncGenerator[ASGIApp, None]:  # fmt: skip
+    """Every face on its path, and what they need beside the exchange; gRPC on a port of its own, if there is one.
+    `problems` are the definitions that cannot be used, for the console."""
     async with open_records(settings) as records:
         signing = signing_keys(settings, records, base_url)
         entrance = gate(settings, records)
-        cards = Cards(base_url, _access(settings), signing.sign_card)
+        default = partial(_default_agent, exchange, settings)
+        cards = Cards(base_url, _access(settings), signing.sign_card, default)
         async with open_push(exchange, settings, records, signing, base_url) as push:
-            a2a = _A2A(exchange, settings, cards, push)
+            pages = AddressPages(base_url, settings.platform_name, authenticated=settings.auth == "required")
+            a2a = _A2A(exchange, settings, cards, push, pages)
             deliveries = Deliveries(records)
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
             signed = signatures(settings, exchange.store)
@@ -243,7 +251,7 @@ async def open_faces(
                 open_console(
                     exchange, entrance, open_secrets(settings), edge, metrics,
                     newcomers(exchange, settings, records, edge, Guard(allowed(settings))), base_url, __version__,
-                    beside(talks, nodes, push, settings),
+                    beside(talks, nodes, push, settings, problems),
                 ) as console,
                 _grpc(settings, grpc_port, base_url, a2a.operations, entrance, cards),
             ):  # fmt: skip
@@ -267,15 +275,17 @@ async def open_faces(
 class _A2A:
     """What serves A2A over HTTP, whatever is served beside it."""
 
-    def __init__(self, exchange: Exchange, settings: Settings, cards: Cards, push: Push) -> None:
+    def __init__(
+        self, exchange: Exchange, settings: Settings, cards: Cards, push: Push, pages: Pages | None = None
+    ) -> None:
         self._exchange = exchange
         self._settings = settings
         self.operations = Operations(exchange, push, cards, self.default, _witness(exchange, settings))
         modern = settings.cards == "1.0"
-        self.discovery = Discovery(exchange, cards, cards.base_url, self.default, modern=modern)
+        self.discovery = Discovery(exchange, cards, cards.base_url, self.default, modern=modern, pages=pages)
 
     def default(self) -> str | None:
-        return self._settings.default_agent or next(iter(self._exchange.agents), None)
+        return _default_agent(self._exchange, self._settings)
 
     def addresses(self, routes: Sequence[BaseRoute]) -> Addresses:
         most = self._settings.max_body_bytes
@@ -283,6 +293,11 @@ class _A2A:
             self._exchange, JsonRpc(self.operations, most), Rest(self.operations, most), self.discovery,
             Router(routes, redirect_slashes=False, default=_not_found),
         )  # fmt: skip
+
+
+def _default_agent(exchange: Exchange, settings: Settings) -> str | None:
+    """The slug of the agent behind `/`, as of now."""
+    return settings.default_agent or next(iter(exchange.agents), None)
 
 
 @asynccontextmanager
@@ -347,13 +362,23 @@ async def _grpc(
         return
     from parley.faces.a2a.grpc import Grpc
 
-    server = Grpc(operations, entrance.principal, settings.max_body_bytes)
+    owner = entrance.owner if entrance.auth == "none" else None
+    server = Grpc(operations, entrance.principal, settings.max_body_bytes, owner)
     await server.start(settings.host, port)
-    cards.show_grpc(settings.public_grpc or f"{urlsplit(base_url).hostname}:{server.port}")
+    if _lists_grpc(settings):
+        cards.show_grpc(settings.public_grpc or f"{urlsplit(base_url).hostname}:{server.port}")
     try:
         yield
     finally:
         await server.stop(GRPC_STOP_S)
+
+
+def _lists_grpc(settings: Settings) -> bool:
+    """Not unless asked for: an address without a scheme, as the specification wants it for gRPC, makes some clients
+    refuse the whole card (google-adk)."""
+    if settings.card_grpc is not None:
+        return settings.card_grpc
+    return settings.grpc_port is not None or settings.public_grpc is not None
 
 
 def _plain_routes(exchange: Exchange, discovery: Discovery) -> list[Route]:
@@ -377,18 +402,17 @@ async def _health(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class _Ready:
-    """The store answers, so work can be accepted."""
+    """The store reads and writes, so work can be accepted."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
+        self._readiness = Readiness(exchange.store)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._exchange.admission.stopping:
             wait = [(b"retry-after", b"%d" % STOPPING_WAIT_S)]
             return await answer(send, 503, {"status": "stopping", "code": Stopping.code}, wait)
-        try:
-            await self._exchange.store.run_ids("", 1)
-        except ParleyError as error:
+        if (error := await self._readiness.error()) is not None:
             return await answer(send, 503, {"status": "unavailable", "code": error.code})
         return await answer(send, 200, {"status": "ok"})
 

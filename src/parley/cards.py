@@ -11,9 +11,9 @@ import msgspec
 from joserfc.errors import JoseError
 from msgspec import Struct
 
-from parley.certificates import certificates
-from parley.errors import ParleyError
+from parley.errors import ParleyError, ReplyTooLarge
 from parley.security.cards import Verified, verify_card
+from parley.security.replies import PLAIN, limit, open_client
 
 Json = dict[str, Any]
 
@@ -53,13 +53,13 @@ class Report(Struct, frozen=True):
 async def fetch(address: str, *, token: str | None = None) -> Json:
     """The card of an address, unchecked."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with httpx2.AsyncClient(verify=certificates(), timeout=TIMEOUT_S, follow_redirects=True) as client:
+    async with open_client(MAX_BYTES, timeout=TIMEOUT_S, follow_redirects=True) as client:
         return (await _fetched(client, address, headers))[1]
 
 
 async def inspect(address: str, *, token: str | None = None, http: httpx2.AsyncClient | None = None) -> Report:
     """Fetch the card of an address (or at it) and check everything about it."""
-    client = http or httpx2.AsyncClient(verify=certificates(), timeout=TIMEOUT_S, follow_redirects=True)
+    client = http or open_client(MAX_BYTES, timeout=TIMEOUT_S, follow_redirects=True)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         url, card = await _fetched(client, address, headers)
@@ -210,13 +210,15 @@ async def _fetched(client: httpx2.AsyncClient, address: str, headers: dict[str, 
 
 async def _json(client: httpx2.AsyncClient, url: str, headers: dict[str, str]) -> Json:
     try:
-        reply = await client.get(url, headers=headers)
+        async with client.stream("GET", url, headers={**PLAIN, **headers}) as reply:
+            limit(reply, MAX_BYTES)
+            await reply.aread()
+    except ReplyTooLarge as error:
+        raise NoCard(f"{url}: {error.message}") from None
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
         raise NoCard(f"{url} cannot be reached ({type(error).__name__}).") from None
     if not reply.is_success:
         raise NoCard(f"{url} answered {reply.status_code}.")
-    if len(reply.content) > MAX_BYTES:
-        raise NoCard(f"{url} answered with more than {MAX_BYTES} bytes.")
     try:
         return msgspec.json.decode(reply.content, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

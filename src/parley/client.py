@@ -13,10 +13,10 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
-from parley.certificates import certificates
 from parley.errors import ParleyError
 from parley.ids import new_id
 from parley.runtime_client import Owner, RuntimeClient, RuntimeRefused, RuntimeUnreachable
+from parley.security.replies import open_client
 
 __all__ = [
     "UNSUPPORTED",
@@ -101,7 +101,7 @@ class Client:
         self._on_retry = on_retry
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         timeout = httpx2.Timeout(timeout_s, connect=5.0)
-        self._http = http or httpx2.AsyncClient(verify=certificates(), timeout=timeout, headers=headers)
+        self._http = http or open_client(timeout=timeout, headers=headers)
 
     async def __aenter__(self) -> "Client":
         return self

@@ -1,6 +1,7 @@
 """A socket, and a server on it that says when it is up and stops when it is told to."""
 
 import asyncio
+import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Generator
@@ -11,11 +12,23 @@ from starlette.types import ASGIApp
 
 from parley.errors import ConfigurationError
 from parley.faces.connections import Connection
+from parley.telemetry import tell
 
 STOP_WAIT_S = 2
+HANG_UP_S = 0.5
 _EVERYWHERE = ("0.0.0.0", "::")
 """To listen on, not to call."""
 _LOOK_S = 0.005
+ACCEPT_BATCH = 64
+ACCEPT_PAUSE_S = 1.0
+UNSENT_BYTES = 128 * 1024
+"""Bytes of a connection that the kernel holds before it has sent them. It would take megabytes for a client that does
+not read, which a stream would first have to read and render."""
+
+
+def _is_failure(record: logging.LogRecord) -> bool:
+    """Keep requests out of the log that were cancelled: that is how a stop ends them."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 class Prompt(uvicorn.Server):
@@ -24,6 +37,7 @@ class Prompt(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         self._told_to_stop = asyncio.Event()
+        logging.getLogger("uvicorn.error").addFilter(_is_failure)
         super().__init__(config)
 
     @property
@@ -40,6 +54,14 @@ class Prompt(uvicorn.Server):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._told_to_stop.wait(), 1)
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup([])
+        self.servers = [Acceptor(each, self._connection) for each in sockets or ()]  # type: ignore[assignment]
+
+    def _connection(self) -> asyncio.Protocol:
+        config = self.config
+        return config.http_protocol_class(config=config, server_state=self.server_state, app_state=self.lifespan.state)  # type: ignore[call-arg]
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for each in (*self.servers, *(sockets or ())):
             each.close()
@@ -49,13 +71,66 @@ class Prompt(uvicorn.Server):
             async with asyncio.timeout(self.config.timeout_graceful_shutdown):
                 await self._answered()
         except TimeoutError:
-            for task in self.server_state.tasks:
-                task.cancel("The server stops.")
+            await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        """Cancel the requests that are left, then close their connections: in this order, because a client that goes by
+        itself may mean more, such as a cancel."""
+        for task in self.server_state.tasks:
+            task.cancel("The server stops.")
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HANG_UP_S):
+                await self._answered()
 
     async def _answered(self) -> None:
         state = self.server_state
         while (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110  nobody tells of the last one
             await asyncio.sleep(_LOOK_S)
+
+
+class Acceptor:
+    """Accepts connections in batches. uvloop accepts one in each round of the event loop, so that a server with long
+    rounds would leave new clients waiting."""
+
+    def __init__(self, listener: socket.socket, protocol: Callable[[], asyncio.Protocol]) -> None:
+        self._listener = listener
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._opening: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        listener.setblocking(False)
+        self._start()
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._listener)
+        if self._pause is not None:
+            self._pause.cancel()
+
+    def _start(self) -> None:
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPT_BATCH):
+            try:
+                connection, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # No more file descriptors, most likely: they are worth waiting for.
+                tell("http.not_accepted", error=error)
+                self._loop.remove_reader(self._listener)
+                self._pause = self._loop.call_later(ACCEPT_PAUSE_S, self._start)
+                return
+            task = self._loop.create_task(self._open(connection))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    async def _open(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        with suppress(OSError):
+            await self._loop.connect_accepted_socket(self._protocol, connection)
 
 
 class Listening(Prompt):
@@ -108,6 +183,8 @@ def bind(host: str, port: int) -> socket.socket:
         raise ConfigurationError(f"Cannot listen on {host}:{port}: {error.strerror}.") from None
     # Inherited by those that it accepts: asyncio sees to it only for sockets of its own, uvloop for all.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if unsent := getattr(socket, "TCP_NOTSENT_LOWAT", None):
+        listener.setsockopt(socket.IPPROTO_TCP, unsent, UNSENT_BYTES)
     listener.setblocking(False)
     return listener
 

@@ -12,10 +12,10 @@ import httpx2
 import msgspec
 from msgspec import Struct
 
-from parley.certificates import certificates
 from parley.clock import Clock, now_ms
 from parley.errors import ParleyError
 from parley.ids import new_id
+from parley.security.replies import open_client
 from parley.security.signatures import claims_for, sign
 
 KEY_ID = "runtime-v1"
@@ -69,7 +69,7 @@ class RuntimeClient:
         self._key_id = key_id
         self._owner = owner or Owner()
         self._clock = clock
-        self._http = http or httpx2.AsyncClient(verify=certificates(), timeout=httpx2.Timeout(60.0, connect=5.0))
+        self._http = http or open_client(timeout=httpx2.Timeout(60.0, connect=5.0))
 
     async def __aenter__(self) -> "RuntimeClient":
         return self

@@ -109,3 +109,21 @@ def test_a_report_is_ours_by_time_and_by_what_it_says() -> None:
     assert not belongs(report(state="idle"), now, now)
     assert moment("2026-01-01T00:00:00") == moment("2026-01-01T00:00:00+00:00") == moment("2026-01-01T01:00:00+01:00")
     assert moment("soon") is None
+
+
+MEGABYTE = 1_000_000
+
+
+@pytest.mark.parametrize("piece", ["a.", ".E", "_", "Error.", "Exception1"])
+def test_the_kind_of_an_error_is_found_in_a_megabyte_without_searching_any_of_it_twice(piece: str) -> None:
+    assert kind_of(piece * (MEGABYTE // len(piece)) + " ValueError: no") in ("ValueError", "Error", "error")
+
+
+@pytest.mark.parametrize("piece", ["|", " ", "| ", "\n", " icon://"])
+def test_a_heading_of_a_megabyte_is_cleaned_without_searching_any_of_it_twice(piece: str) -> None:
+    assert plain(piece * (MEGABYTE // len(piece)) + " x").endswith("x")
+
+
+@pytest.mark.parametrize("piece", ["/.@", "/.+", ".+/", "+/", "/a", "/."])
+def test_an_answer_of_a_megabyte_is_searched_for_files_once(piece: str) -> None:
+    assert fetched((), "", piece * (MEGABYTE // len(piece)), ["/elsewhere"]) == []

@@ -12,6 +12,7 @@ import pytest
 
 from parley.cli import checks
 from parley.cli.doctor import examined, run_doctor
+from parley.processes import sandbox
 from parley.settings import load
 from parley.stores.locking import LOCK, lock
 
@@ -38,7 +39,17 @@ def define(here: Path, text: str) -> None:
 
 async def test_a_good_setup_has_no_errors(here: Path) -> None:
     define(here, "driver: llm\nmodel: offline\n")
-    assert await codes() <= {"few_files"}
+    assert await codes() <= {"few_files", "python_slow_cookies"}
+
+
+@pytest.mark.parametrize(
+    ("version", "slow"),
+    [((3, 11, 7), True), ((3, 11, 10), False), ((3, 12, 5), True), ((3, 12, 6), False), ((3, 13, 0), False)],
+)
+def test_a_python_that_reads_cookies_slowly_is_named(version: tuple[int, int, int], slow: bool) -> None:
+    found = list(checks.python_findings(version))
+    assert [one.code for one in found] == (["python_slow_cookies"] if slow else [])
+    assert all(".".join(map(str, version)) in one.message for one in found)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +89,20 @@ async def test_a_setting(given: dict[str, object], code: str) -> None:
 async def test_a_definition(here: Path, text: str, code: str) -> None:
     define(here, text)
     assert code in await codes()
+
+
+@pytest.mark.parametrize("model", ["openai:gpt-x", "offline"])
+async def test_bubblewrap_is_missed_where_an_organisation_has_a_model(
+    here: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    define(here, f"driver: org\nmodel: {model}\n")
+    (here / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(here / "bin"))
+    sandbox.bubblewrap.cache_clear()
+    try:
+        assert ("bubblewrap_missing" in await codes()) is (model != "offline")
+    finally:
+        sandbox.bubblewrap.cache_clear()
 
 
 async def test_a_port_that_is_taken() -> None:
@@ -152,3 +177,15 @@ def test_every_code_is_on_the_page() -> None:
     said = set(re.findall(r'(?:error|warning)\(\s*"([a-z_]+)"', source)) | {"settings_wrong"}
     assert said == set(re.findall(r"^\| `([a-z_]+)` \|", DOCS.read_text(), re.MULTILINE))
     assert len(said) > 20
+
+
+async def test_data_that_others_can_read(here: Path) -> None:
+    data = here / ".parley"
+    data.mkdir(mode=0o700)
+    for name in ("parley.db", "secret.key"):
+        (data / name).touch(mode=0o600)
+    assert "readable_by_others" not in await codes()
+    (data / "secret.key").chmod(0o640)
+    data.chmod(0o755)
+    found = [one.message for one in await examined(load(port=0)) if one.code == "readable_by_others"]
+    assert [message.split()[0] for message in found] == [str(load().data_dir), str(load().data_dir / "secret.key")]

@@ -86,6 +86,11 @@ def test_what_is_somebody_elses_does_not_exist(house: House) -> None:
         assert house.run in root.get("/runs").text
         refused = root.post("/agents/new/definition", {"definition": "slug: x\ndriver: command\ncommand: {run: [cat]}"})
         assert refused.status_code == 403
+        near = f"slug: x\ndriver: remote\nremote: {{url: '{house.server.url}/agents/echo'}}"
+        for form, given in (("definition", {"definition": near}), ("card", {"url": f"{house.server.url}/agents/echo"})):
+            refused = root.post(f"/agents/new/{form}", given)
+            assert refused.status_code == 400, form
+            assert "is not a public address" in refused.text, form
     with Visitor(house.server, house.keys["reader"]) as reader:
         assert reader.post("/agents/echo/try", {"text": "hi"}).status_code == 403
 

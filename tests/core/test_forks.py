@@ -127,7 +127,7 @@ def fold(log: Log, upto: int) -> dict[str, Any]:
 
 
 @given(log=logs(), data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_fold_of_a_fork_is_that_of_the_prefix_except_for_who_it_is(log: Log, data: st.DataObject) -> None:
     at = data.draw(st.integers(2, len(log.events)))
     fork = log.fork(at, data.draw(st.sampled_from([None, MORE])))
@@ -146,7 +146,7 @@ def test_the_fold_of_a_fork_is_that_of_the_prefix_except_for_who_it_is(log: Log,
 
 
 @given(log=logs(), data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_fork_has_a_chain_of_its_own_and_its_entries_the_bytes_of_the_origin(log: Log, data: st.DataObject) -> None:
     at = data.draw(st.integers(2, len(log.events)))
     fork = log.fork(at)
@@ -161,7 +161,7 @@ def test_a_fork_has_a_chain_of_its_own_and_its_entries_the_bytes_of_the_origin(l
 
 
 @given(log=logs(), data=st.data(), message=st.sampled_from([None, MORE]), begin=st.sampled_from([None, Begin("r")]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_wherever_a_run_is_forked_it_can_go_on_to_its_end(
     log: Log, data: st.DataObject, message: Message | None, begin: Begin | None
 ) -> None:

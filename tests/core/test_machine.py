@@ -163,7 +163,7 @@ class RunMachine(RuleBasedStateMachine):
 
 
 TestRunMachine = RunMachine.TestCase
-TestRunMachine.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestRunMachine.settings = settings(max_examples=200, stateful_step_count=30)
 
 
 @given(order=st.permutations(["cancel", "complete", "cancel", "progress", "complete", "give"]))

@@ -245,4 +245,4 @@ def _begins(payload: object) -> bool:
 
 
 TestConducted = Conducted.TestCase
-TestConducted.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestConducted.settings = settings(max_examples=100, stateful_step_count=40)

@@ -262,6 +262,19 @@ def test_the_clock_stops_while_a_run_waits() -> None:
     assert run.spent_ms == 10
 
 
+@pytest.mark.parametrize("end", ENDINGS)
+def test_the_last_turn_counts_as_time_spent(end: Report) -> None:
+    run = play(START, Begin(), Emit(1, end), step=10)
+    assert run.ended
+    assert run.spent_ms == 10
+
+
+def test_a_run_that_is_canceled_while_it_waits_has_spent_only_its_turns() -> None:
+    run = play(START, Begin(), Emit(1, InputRequired(WORDS)), Cancel("local"), step=10)
+    assert run.ended
+    assert run.spent_ms == 10
+
+
 def test_a_child_is_recorded_once() -> None:
     child = RunId("child")
     assert decide(working(), Adopt(1, child, "other")) == [ChildStarted(child, "other")]

@@ -358,7 +358,7 @@ def test_an_alias_may_be_used(folder: Path) -> None:
     assert only(read()).output_modes == ("text/plain",)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")))
 def test_any_bytes_are_a_definition_or_a_fault(content: bytes) -> None:
     Path("agents/a.yaml").write_bytes(content)
@@ -378,7 +378,7 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(WORDS, VALUES, max_size=5))
 def test_any_fields_are_a_definition_or_a_fault(value: dict[str, object]) -> None:
     Path("agents/a.yaml").write_text(flow(value))

@@ -167,7 +167,38 @@ async def test_a_definition_takes_the_place_of_a_demo_agent(server: Server, fold
     assert await say(server, "demo") == "demo"
 
 
-def test_what_is_wrong_at_the_start_is_raised(folder: Path) -> None:
+async def test_a_broken_file_does_not_hold_up_the_others(server: Server, folder: Path, told: Told) -> None:
+    (folder / "bot.yaml").write_text("")
+    define(folder, "other", "Other")
+    assert {(await told.next())[0], (await told.next())[0]} == {"agents.refused", "agents.reloaded"}
+    assert await say(server, "other") == "first"
+    assert server.exchange.agent("bot").name == "One"
+    define(folder, "other", "Changed")
+    await until(lambda: server.exchange.agent("other").name == "Changed")
+    assert server.exchange.agent("bot").name == "One"
+
+
+async def test_a_broken_table_keeps_the_agents_of_the_other_tables(folder: Path, tmp_path: Path) -> None:
+    tables = tmp_path / "parley.toml"
+    good = f'[[agent]]\nslug = "{{}}"\nname = "{{}}"\nfunction = {{{{call = "{folder}/code.py:answer"}}}}\n'
+    tables.write_text(good.format("one", "One") + good.format("two", "Two"))
+    definitions = Definitions(Sources((), tables))
+    async with serving(tmp_path / "data", definitions.drivers, store="memory") as server:
+        tables.write_text(good.format("one", "Changed") + '[[agent]]\nslug = "two"\nname = 2\n')
+        await definitions.refresh(server.exchange)
+        assert {slug: one.name for slug, one in server.exchange.agents.items()} == {"one": "Changed", "two": "Two"}
+        assert {problem.serving for problem in definitions.problems()} == {("one", "two")}
+
+
+def test_the_other_files_are_served_though_one_is_broken_at_the_start(folder: Path, told: Told) -> None:
+    (folder / "late.yaml").write_text("name: [broken")
+    definitions = Definitions(Sources((str(folder),)))
+    assert [driver.agent.slug for driver in definitions.drivers] == ["bot"]
+    assert [(one.file, one.serving) for one in definitions.problems()] == [(str(folder / "late.yaml"), ())]
+    assert [name for name, _ in told.all] == ["agents.refused"]
+
+
+def test_what_is_wrong_at_the_start_is_raised_when_nothing_else_can_be_served(folder: Path) -> None:
     (folder / "bot.yaml").write_text("")
     with pytest.raises(ConfigurationError, match="the file is empty"):
         Definitions(Sources((str(folder),)))
@@ -194,6 +225,10 @@ async def test_over_the_wire(folder: Path, tmp_path: Path) -> None:
         define(folder, "late", "Late")
         await running.said("agents.refused")
         assert await named("Two")
+        agents = (await http.get(f"{running.url}/console/agents")).text
+        assert "Its last good version still serves bot." in agents
+        assert f"{folder}/bot.yaml:" in agents
+        await until(lambda: any("late" in line for line in running.said_all))
         define(folder, "bot", "Three")
         await until(lambda: named("Three"))
         (folder / "bot.yaml").unlink()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from parley.definitions.reading import Reading, Sources
 from parley.settings import Settings
 from tests.deploy.dockerfile import stages
 
@@ -114,3 +115,20 @@ def test_what_the_units_start_and_set_is_there() -> None:
     assert "a2a-runtime start\n" in runtime
     known = {f"PARLEY_{name.upper()}" for name in Settings.model_fields}
     assert set(re.findall(r"PARLEY_[A-Z_]+", server)) <= known
+
+
+def test_the_definitions_that_the_page_copies_are_complete(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    copying = next(line for line in page.splitlines() if line.startswith("mkdir agents && cp "))
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    (tmp_path / "deploy").mkdir()
+    subprocess.run(["bash", "-c", copying], cwd=tmp_path / "deploy", check=True)
+    shutil.rmtree(tmp_path / "examples")
+    reading = Reading(Sources((str(tmp_path / "deploy" / "agents"),)))
+    assert reading.faults == []
+    assert len(reading.defined) == 2
+    named = re.findall(
+        r"\[python, (\S+?)\]", "".join(file.read_text() for file in (tmp_path / "deploy").rglob("*.yaml"))
+    )
+    assert named
+    assert all((tmp_path / "deploy" / "agents" / one).is_file() for one in named)

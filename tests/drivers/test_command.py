@@ -14,6 +14,8 @@ import pytest
 
 from parley.client import Client, Json, message
 from parley.definitions.reading import Reading, Sources
+from parley.errors import ConfigurationError
+from parley.processes.sandbox import bubblewrap
 from parley.telemetry import attach
 from parley.testing.processes import ServerProcess
 from parley.testing.servers import Server, serving
@@ -403,3 +405,82 @@ async def test_many_at_once_and_no_pipe_is_lost(tmp_path: Path) -> None:
 
 def pipes() -> int:
     return sum("pipe" in os.readlink(fd) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink())
+
+
+LOOKS = """
+import os, socket, sys
+def tried(what):
+    try:
+        return what()
+    except OSError as error:
+        return type(error).__name__
+secret, out = sys.stdin.read().split()
+print(tried(lambda: open(secret).read()), tried(lambda: open("prog.py", "a")), tried(lambda: open(out, "w").write("x")))
+print(tried(lambda: socket.create_connection(("127.0.0.1", int(os.environ["NEAR"])), 1)), os.getppid())
+"""
+needs_bubblewrap = pytest.mark.skipif(bool(bubblewrap().reason), reason="bubblewrap cannot be used here")
+
+
+@needs_bubblewrap
+async def test_a_program_in_a_sandbox_sees_only_what_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    agents, out = tmp_path / "agents", tmp_path / "agents" / "out"
+    out.mkdir(parents=True)
+    asked = f"{tmp_path / 'secret.txt'} {out / 'made.txt'}"
+    options = {"sandbox": {"write": ["out"]}, "env": ["NEAR"]}
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as near:
+        monkeypatch.setenv("NEAR", str(near.sockets[0].getsockname()[1]))
+        async with house(agents, LOOKS, command=options) as one:
+            assert said(await one.say(asked)).split() == [
+                "FileNotFoundError",
+                "OSError",
+                "1",
+                "ConnectionRefusedError",
+                "1",
+            ]
+        async with house(agents, LOOKS, command={**options, "sandbox": True}) as one:
+            assert said(await one.say(asked)).split()[2] == "OSError"
+        async with house(agents, LOOKS, command={"env": ["NEAR"]}) as one:
+            assert said(await one.say(asked)).startswith("secret <")
+    assert (out / "made.txt").read_text() == "x"
+
+
+@needs_bubblewrap
+async def test_a_program_in_a_sandbox_ends_with_its_task(tmp_path: Path) -> None:
+    code = "import subprocess; open('out/begun', 'w'); subprocess.run(['sleep', '1234.5'])"
+    (tmp_path / "out").mkdir()
+    async with house(tmp_path, code, command={"sandbox": {"write": ["out"]}}) as one:
+        task = await one.say("go", configuration={"returnImmediately": True})
+        await until((tmp_path / "out" / "begun").exists)
+        await one.client.cancel(task["id"])
+        await until(lambda: not running_with("1234.5"))
+
+
+def running_with(word: str) -> list[str]:
+    return [one for one in _command_lines() if word in one]
+
+
+def _command_lines() -> list[str]:
+    found: list[str] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(path.read_bytes().decode(errors="replace"))
+        except OSError:
+            continue
+    return found
+
+
+async def test_a_file_larger_than_allowed_is_not_written(tmp_path: Path) -> None:
+    code = "open('large.bin', 'wb').write(b'x' * 2_000_000)"
+    async with house(tmp_path, code, command={"file_mb": 1}) as one:
+        assert state(await one.say("go")) == "failed"
+    assert (tmp_path / "large.bin").stat().st_size <= 1 << 20
+
+
+def test_a_sandbox_needs_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    reading = Reading(Sources((str(define(tmp_path, "", command={"sandbox": True})),)))
+    with pytest.raises(ConfigurationError, match="install the package bubblewrap"):
+        reading.check()

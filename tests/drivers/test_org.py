@@ -266,7 +266,10 @@ async def test_every_skill_reaches_its_domain_its_role_and_its_workflow(
     async with house(tmp_path, roots=["shared"]) as (_, client):
         skill = next(one for one in (await client.card())["skills"] if one["name"] == said)
         task = await send(client, f"{said}: app.py, called shop")
-    assert state(task) == "completed"
+    if skill["id"] in ("analysis", "osint"):
+        assert "this step needs a language model" in words(task)
+    else:
+        assert state(task) == "completed"
     (report,) = [json.loads(path.read_text()) for path in (tmp_path / "org" / "reports").glob("*_latest.json")]
     assert report["activity"]["bst_domain"] == skill["id"]
     assert report["activity"]["htn_plan"].removesuffix(" Workflow") == skill["name"]

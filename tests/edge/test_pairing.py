@@ -83,9 +83,10 @@ async def test_whoever_guesses_codes_is_slowed_down(site: Site, http: httpx2.Asy
     code = await code_for(http, server.url, "far")
     wrong = [error_of(await attach(http, server.url, "0000-0000-0000-0000")) for _ in range(20)]
     assert set(wrong) == {(401, "invalid_pairing_token")}
-    refused = await attach(http, server.url, code)
+    refused = await attach(http, server.url, "0000-0000-0000-0000")
     assert error_of(refused) == (429, "rate_limited")
     assert 0 < int(refused.headers["retry-after"]) <= 61
+    assert (await attach(http, server.url, code)).status_code == 200, "guesses do not keep a right code out"
 
 
 async def test_neither_code_nor_token_is_in_the_database(tmp_path: Path, http: httpx2.AsyncClient) -> None:

@@ -124,7 +124,7 @@ async def test_an_agent_may_ask_before_it_writes_and_a_fence_is_taken_off(desk: 
     assert (await desk.plan()).document is None
     waiting = await desk.exchange.commands.state(outcome.run.id)
 
-    given = await desk.exchange.give(waiting, Message("m", (text_part("Ann"),)), None)
+    given = await desk.exchange.give(waiting, ANN, Message("m", (text_part("Ann"),)), None)
     await desk.exchange.settled(given)
     found = await desk.plan()
     assert found.version is not None
@@ -257,6 +257,6 @@ async def test_a_run_completes_also_when_its_conversation_was_deleted_meanwhile(
     await desk.documents.record(desk.asking("delete_conversation"), {}, (gone,))
 
     waiting = await desk.exchange.commands.state(outcome.run.id)
-    given = await desk.exchange.give(waiting, Message("m", (text_part("Ann"),)), None)
+    given = await desk.exchange.give(waiting, ANN, Message("m", (text_part("Ann"),)), None)
     assert (await desk.exchange.settled(given)).status.state is State.COMPLETED
     assert await desk.documents.made(outcome.run) is None

@@ -206,5 +206,5 @@ class LeaseMachine(RuleBasedStateMachine):
         assert not any(run.ready for run in left)
 
 
-LeaseMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+LeaseMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestLeases = LeaseMachine.TestCase

@@ -118,7 +118,7 @@ def _set(
     return Theatre(store, steps, rules, Random(seed)), steps, rules
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(**PLAYS)
 def test_whatever_happens_every_orchestration_ends_as_its_steps_did(
     steps: tuple[Step, ...], seed: int, parallel: int, retries: int
@@ -134,7 +134,7 @@ async def _played(theatre: Theatre, steps: tuple[Step, ...], rules: Rules) -> No
     check_order(events, steps, rules.max_parallel)
 
 
-SOME = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+SOME = settings(max_examples=12, suppress_health_check=list(HealthCheck))
 
 
 @SOME

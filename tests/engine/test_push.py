@@ -192,20 +192,58 @@ async def test_pauses_grow_and_then_it_is_given_up_and_can_be_redriven(world: Wo
     detach()
     assert len(world.posts) == MAX_ATTEMPTS
     dead = await world.entry(hook)
-    assert (dead.state, dead.record.due) == ("dead", None)
+    assert (dead.state, dead.kept.cursor) == ("dead", 2)
     assert (told.count("push.refused"), told.count("push.dead")) == (MAX_ATTEMPTS, 1)
-    await world.grow(writer, push, end=True)
+    await world.grow(writer, push)
     await world.quiet(push)
     assert len(world.posts) == MAX_ATTEMPTS
+    await world.grow(writer, push, end=True)
+    await world.quiet(push)
+    assert world.posts[MAX_ATTEMPTS:] == [("h", 5)], "completion is attempted once, also by one that was given up"
+    dead = await world.entry(hook)
+    assert (dead.state, dead.kept.cursor, dead.record.due) == ("dead", 2, None)
     assert [entry.hook.id for entry in (await world.hooks.page(("", ""), dead=True))[0]] == ["h"]
     world.always = OK
     await world.hooks.redrive(*hook.place)
     await push.tick()
     await world.quiet(push)
-    assert world.posts[MAX_ATTEMPTS:] == [("h", 3), ("h", 4)]
+    assert world.posts[MAX_ATTEMPTS + 1 :] == [("h", 3), ("h", 4), ("h", 5)]
     assert (await world.entry(hook)).state == "finished"
     with pytest.raises(Conflict):
         await world.hooks.redrive(*hook.place)
+
+
+async def test_completion_is_attempted_when_an_ended_run_is_given_up(world: World) -> None:
+    push = world.replica()
+    await push.tick()
+    writer = await world.run(progress=2)
+    await put(world.store, writer.append(Completed()))
+    world.always = NO
+    hook = await push.attach(state(writer), wanted(), 2)
+    for _ in range(MAX_ATTEMPTS):
+        await world.quiet(push)
+        world.clock.pass_s(BACKOFF_S[-1])
+        await push.tick()
+    await world.quiet(push)
+    assert world.posts == [("h", 3)] * MAX_ATTEMPTS + [("h", 5)]
+    assert ((await world.entry(hook)).state, (await world.entry(hook)).record.due) == ("dead", None)
+
+
+async def test_an_update_that_is_rejected_is_recorded_and_the_next_is_told(world: World) -> None:
+    told: list[dict[str, object]] = []
+    detach = attach(lambda name, fields: told.append({"name": name, **fields}))
+    push = world.replica()
+    writer = await world.run(progress=2)
+    await put(world.store, writer.append(Completed()))
+    world.answers = [OK, Verdict("rejected", "HTTP 400"), OK]
+    hook = await push.attach(state(writer), wanted(), 2)
+    await world.quiet(push)
+    detach()
+    entry = await world.entry(hook)
+    assert world.posts == [("h", 3), ("h", 4), ("h", 5)]
+    assert (entry.state, entry.kept.rejected, entry.kept.reason) == ("finished", 1, "HTTP 400")
+    (rejected,) = [one for one in told if one["name"] == "push.rejected"]
+    assert (rejected["seq"], rejected["reason"], rejected["receiver"]) == (4, "HTTP 400", "http://a.example/x")
 
 
 async def test_a_receiver_that_is_gone_is_asked_no_more(world: World) -> None:

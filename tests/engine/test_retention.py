@@ -1,6 +1,8 @@
 """What is old is forgotten; what could be seen of it, and the chain, stay."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -8,21 +10,27 @@ from parley import ArtifactChunk, Done, Status, Text, Turn, agent
 from parley.core.access import LOCAL
 from parley.core.artifacts import text_part
 from parley.core.conversations import Message
+from parley.core.events import Completed, Event, Replied, Started
 from parley.core.runs import State
-from parley.core.views import View
+from parley.core.views import View, view_of
 from parley.engine.audit import verify_run
 from parley.engine.commands import KEY_LIFE_MS, Outcome
 from parley.engine.exchange import Exchange
-from parley.engine.ports import LogStore
+from parley.engine.ports import Key, LogStore, Trim
 from parley.engine.requests import Send
-from parley.engine.retention import NONCE_GRACE_MS
-from parley.errors import RunEnded, StaleCursor
+from parley.engine.retention import BATCH, LONG, NONCE_GRACE_MS, Retention
+from parley.errors import RunEnded, StaleCursor, StoreUnavailable
 from parley.faces.a2a.dialect import encode
 from parley.faces.a2a.showing import Showing
 from parley.faces.a2a.v1 import V1
+from parley.ids import RunId
 from parley.stores.blobs import open_blobs
+from parley.stores.nonces import FORGET_BATCH
 from parley.stores.signals import NoSignals
 from parley.stores.solo import Solo
+from parley.stores.sqlite import TRIM_PIECE, SqliteStore
+from parley.telemetry import attach
+from parley.testing.logs import LogWriter, put
 
 DAY = 24 * 3600 * 1000
 
@@ -123,3 +131,104 @@ async def test_nonces_are_forgotten_some_time_after_they_expired(
     clock.now += 1
     await exchange.retention.tick()
     assert await store.claim("nonce", clock.now + 1000)
+
+
+async def test_one_round_forgets_everything_that_is_old(store: LogStore, clock: Clock) -> None:
+    for number in range(3 * BATCH + 10):
+        await put(store, (log := LogWriter(at=number)).start())
+        await put(store, log.append(Started(1, "r"), Completed()))
+    await Retention(store, DAY, clock).tick()
+    assert await store.expired(clock.now, 1000) == []
+
+
+async def test_a_damaged_log_does_not_keep_others_from_being_forgotten(
+    store: LogStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = [LogWriter(at=number) for number in range(2 * BATCH)]
+    for log in logs:
+        await put(store, log.start())
+        await put(store, log.append(Started(1, "r"), Completed()))
+    damaged, read = {log.run_id for log in logs[: BATCH + 5]}, store.read
+
+    async def reading(run: RunId, after: int, limit: int) -> list[Event]:
+        return [] if run in damaged else await read(run, after, limit)
+
+    monkeypatch.setattr(store, "read", reading)
+    told: list[str] = []
+    detach = attach(lambda name, fields: told.append(fields["run"]) if name == "retention.failed" else None)
+    try:
+        await Retention(store, DAY, clock).tick()
+    finally:
+        detach()
+    assert {run.id for run in await store.expired(clock.now, 1000)} == damaged == set(told)
+    assert len(told) == len(damaged)
+
+
+async def test_a_long_run_looks_as_it_did_also_when_forgetting_it_was_interrupted(
+    store: LogStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parley.stores.sqlite.TRIM_PIECE", 100)
+    log = LogWriter()
+    await put(store, log.start())
+    await put(store, log.append(Started(1, "r")))
+    await put(store, log.progress(LONG))
+    await put(store, log.append(Replied((text_part("end"),)), Completed()))
+    version, trim_all = len(log.events), store.trim_all
+
+    async def interrupted(trims: Sequence[Trim]) -> None:
+        await trim_all(trims[:1])
+        raise StoreUnavailable("The process ends here.")
+
+    monkeypatch.setattr(store, "trim_all", interrupted)
+    retention = Retention(store, DAY, clock)
+    with pytest.raises(StoreUnavailable):
+        await retention.tick()
+    monkeypatch.setattr(store, "trim_all", trim_all)
+    head = await store.head(log.run_id)
+    assert head is not None
+    assert head.floor == version - 1
+    await retention.tick()
+    head = await store.head(log.run_id)
+    assert head is not None
+    assert head.floor == version
+    assert head.snapshot is not None
+    assert await store.read(log.run_id, 0, 10) == []
+    assert await verify_run(store, log.run_id) == version
+    view = View.restored(head.snapshot)
+    whole = view_of(log.events)
+    assert (view.run, view.status, view.history) == (whole.run, whole.status, whole.history)
+
+
+class TestOnSqlite:
+    """One writer: what forgets must not keep it from what was sent."""
+
+    @pytest.fixture
+    async def store(self, tmp_path: Path) -> AsyncIterator[LogStore]:
+        store = SqliteStore(tmp_path)
+        yield store
+        await store.close()
+
+    async def test_appends_are_written_between_two_batches_of_old_keys(self, store: LogStore) -> None:
+        log = LogWriter()
+        await put(store, log.start(*(Key("scope", str(number), b"d") for number in range(3 * FORGET_BATCH))))
+        forgetting = asyncio.ensure_future(store.forget_keys(10**9))
+        await asyncio.sleep(0)
+        await put(store, LogWriter().start())
+        assert not forgetting.done()
+        assert await forgetting == 3 * FORGET_BATCH
+
+    @pytest.mark.parametrize("how", ["trim", "erase"])
+    async def test_appends_are_written_between_two_pieces_of_a_long_log(self, store: LogStore, how: str) -> None:
+        log = LogWriter()
+        await put(store, log.start())
+        await put(store, log.progress(3 * TRIM_PIECE))
+        await put(store, log.append(Started(1, "r"), Completed()))
+        version = len(log.events)
+        work = store.trim(log.run_id, version) if how == "trim" else store.erase(log.run_id)
+        forgetting, writers = asyncio.ensure_future(work), 0
+        while not forgetting.done():
+            await put(store, LogWriter().start())
+            writers += 1
+        assert writers >= 3
+        assert await store.read(log.run_id, 0, 1) == []
+        assert await verify_run(store, log.run_id) == version

@@ -4,7 +4,7 @@ import pytest
 
 from parley.core.events import Event
 from parley.engine import streams as streams_module
-from parley.engine.ports import Store
+from parley.engine.ports import Append, Store
 from parley.engine.streams import Follower, Streams, read_all
 from parley.errors import CursorBeyondEnd, InvalidCursor, RunNotFound, StaleCursor
 from parley.ids import RunId
@@ -145,3 +145,67 @@ async def test_a_reader_overtaken_by_the_floor_is_told(source: Source) -> None:
 async def test_a_whole_log_is_read_by_pages(source: Source) -> None:
     await source.grow(streams_module.PAGE * 2 - 2)
     assert len(await read_all(source.store, source.log.run_id)) == streams_module.PAGE * 2
+
+
+async def test_followers_take_turns_to_read_what_is_stored(source: Source) -> None:
+    await source.grow(streams_module.PAGE * 3)
+    reading = most = 0
+    read = source.store.read
+
+    async def counted(run: RunId, after: int, limit: int) -> list[Event]:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        try:
+            return await read(run, after, limit)
+        finally:
+            reading -= 1
+
+    source.store.read = counted  # type: ignore[method-assign]
+    followers = [await source.streams.follow(source.log.run_id) for _ in range(30)]
+    taken = await asyncio.gather(*(take(follower, streams_module.PAGE * 3) for follower in followers))
+    assert most <= streams_module.READERS
+    assert all(seqs[-1] >= streams_module.PAGE * 3 for seqs in taken)
+    for follower in followers:
+        follower.close()
+
+
+async def test_a_follower_that_is_not_asked_reads_nothing(source: Source) -> None:
+    await source.grow(streams_module.PAGE * 5)
+    reads: list[int] = []
+    read = source.store.read
+
+    async def counted(run: RunId, after: int, limit: int) -> list[Event]:
+        reads.append(after)
+        return await read(run, after, limit)
+
+    source.store.read = counted  # type: ignore[method-assign]
+    with await source.streams.follow(source.log.run_id) as follower:
+        assert len(await follower.next(5)) == streams_module.PAGE
+        await source.grow(3)
+        assert reads == [0]
+
+
+async def test_large_events_are_returned_in_portions(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams_module, "PORTION_BYTES", 1000)
+    await put(source.store, source.log.progress(7, "x" * 400))
+    with await source.streams.follow(source.log.run_id, 2) as follower:
+        sizes = [len(await follower.next(5)) for _ in range(4)]
+        assert sizes == [2, 2, 2, 1]
+        source.streams.publish(source.log.run_id, (await _put(source, 4)).events)
+        assert [len(await follower.next(5)) for _ in range(2)] == [2, 2]
+
+
+async def test_what_a_follower_buffers_is_bounded_in_bytes(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams_module, "MAX_BUFFERED_BYTES", 1000)
+    with await source.streams.follow(source.log.run_id, 2) as follower:
+        for _ in range(20):
+            source.streams.publish(source.log.run_id, (await _put(source, 1)).events)
+        assert follower._bytes < 2000
+        assert await take(follower, 20) == list(range(3, 23))
+
+
+async def _put(source: Source, count: int) -> Append:
+    append = source.log.progress(count, "x" * 400)
+    await put(source.store, append)
+    return append

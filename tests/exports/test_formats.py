@@ -96,7 +96,7 @@ def test_a_message_of_markdown_keeps_to_itself() -> None:
 
 
 @given(st.text(alphabet="`~#<!->*_= \n\tab|[]():", max_size=60))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_whatever_is_said_the_next_heading_is_one(text: str) -> None:
     tokens = MarkdownIt("commonmark").enable("table").parse(f"{contained(text)}\n\n---\n\n## Next\n")
     assert [token.type for token in tokens[-4:]] == ["hr", "heading_open", "inline", "heading_close"]
@@ -117,7 +117,7 @@ def test_a_page_has_no_scripts_and_loads_nothing() -> None:
 
 
 @given(st.text(max_size=80))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_whatever_is_said_it_is_safe(text: str) -> None:
     page = Page(rendered(text))
     assert all(

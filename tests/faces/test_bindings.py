@@ -109,6 +109,42 @@ async def test_a_stream_is_the_task_and_then_what_happens(http: httpx2.AsyncClie
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+async def test_the_first_task_of_a_stream_has_no_more_history_than_was_asked_for(
+    http: httpx2.AsyncClient, wire: Wire
+) -> None:
+    writer = Wire(wire.name, "/agents/writer")
+    begun = await first_task(http, writer, history=0)
+    assert "history" not in begun
+    task = await first_task(http, writer, begun["id"], text="Ada", id_="m-2", history=0)
+    assert "history" not in task
+    again = (await first_task(http, writer))["id"]
+    assert len((await first_task(http, writer, again, text="Ada", id_="m-2", history=1))["history"]) == 1
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
+async def test_a_follow_ups_stream_begins_with_the_task_at_work(http: httpx2.AsyncClient, wire: Wire) -> None:
+    """The agent has started on the answer by the time the stream begins, so the task is not submitted again."""
+    writer = Wire(wire.name, "/agents/writer")
+    begun = await first_task(http, writer)
+    assert begun["status"]["state"] in ("TASK_STATE_SUBMITTED", "submitted")
+    task = await first_task(http, writer, begun["id"], text="Ada", id_="m-2")
+    assert task["status"]["state"] in ("TASK_STATE_WORKING", "working")
+
+
+async def first_task(
+    http: httpx2.AsyncClient, wire: Wire, task: str = "", history: int | None = None, **more: Any
+) -> Json:
+    """The Task that a stream begins with; it is read to its end."""
+    method, path, body = wire.request("stream", task, **more)
+    if history is not None:
+        (body or {}).get("params", body)["configuration"] = {"historyLength": history}
+    version = {"A2A-Version": "1.0"} if wire.name.endswith("1.0") else {}
+    _, frame = events(await http.request(method, path, json=body, headers=version))[0]
+    shown = frame["result"] if wire.name.startswith("JSON-RPC") else frame
+    return shown.get("task", shown)
+
+
+@pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
 async def test_a_question_is_asked_answered_and_a_task_canceled(http: httpx2.AsyncClient, wire: Wire) -> None:
     writer = Wire(wire.name, "/agents/writer")
     sent = writer.result(await writer.ask(http, "send"))
@@ -127,6 +163,33 @@ async def test_a_question_is_asked_answered_and_a_task_canceled(http: httpx2.Asy
     assert canceled["status"]["state"] == spelled.get(wire.name, "TASK_STATE_CANCELED")
     refused = await writer.ask(http, "cancel", canceled["id"])
     assert b"TASK_NOT_CANCELABLE" in refused.content
+
+
+@pytest.mark.parametrize("prefix", ["", "/v1"], ids=["1.0", "0.3"])
+async def test_a_cancel_may_have_null_for_a_body(http: httpx2.AsyncClient, prefix: str) -> None:
+    """The official Go client writes a request without parameters so."""
+    version = {"A2A-Version": "0.3" if prefix else "1.0"}
+    task = WIRES[0].result(await Wire(WIRES[0].name, "/agents/writer").ask(http, "send"))["task"]["id"]
+    headers = {**version, "Content-Type": "application/json"}
+    for body in (b"null", b" null\n"):
+        path = f"/agents/writer{prefix}/tasks/{task}:cancel"
+        reply = await http.post(path, content=body, headers=headers)
+        if reply.status_code == 200:
+            assert reply.json()["status"]["state"].startswith("TASK_STATE_CANCEL")
+        else:
+            assert b"TASK_NOT_CANCELABLE" in reply.content
+    assert (await http.get(f"/agents/writer/tasks/{task}", headers=NEW)).json()["status"]["state"].endswith("CANCELED")
+
+
+@pytest.mark.parametrize("wire", [one for one in WIRES if one.name.endswith("0.3")], ids=lambda wire: wire.name)
+async def test_a_push_configuration_of_0_3_may_name_no_scheme(
+    http: httpx2.AsyncClient, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Wire(wire.name, "/agents/writer")
+    sent = writer.result(await writer.ask(http, "send"))
+    monkeypatch.setitem(HOOK, "authentication", {})
+    made = writer.result(await writer.ask(http, "set_hook", sent.get("task", sent)["id"]))
+    assert "authentication" not in made["pushNotificationConfig"]
 
 
 @pytest.mark.parametrize("wire", WIRES, ids=lambda wire: wire.name)
@@ -301,7 +364,7 @@ REFUSED: dict[str, tuple[str, str, bytes | None, str | None, int, str]] = {
     "not UTF-8": ("POST", "message:send", b'{"message": "\xff"}', None, 400, "INVALID_JSON"),
     "no body": ("POST", "message:send", b"", None, 400, "INVALID_INPUT"),
     "a list": ("POST", "message:send", b"[]", None, 400, "INVALID_INPUT"),
-    "nested too deep": ("POST", "message:send", b"[" * 5000 + b"]" * 5000, None, 400, "INVALID_INPUT"),
+    "nested too deep": ("POST", "message:send", b"[" * 5000 + b"]" * 5000, None, 400, "NESTED_TOO_DEEP"),
     "a wrong media type": ("POST", "message:send", b"{}", "text/plain", 415, "CONTENT_TYPE_NOT_SUPPORTED"),
     "too large": ("POST", "message:send", b" " * 300_000, None, 413, "PAYLOAD_TOO_LARGE"),
     "a wrong method": ("GET", "message:send", None, None, 405, "METHOD_NOT_ALLOWED"),

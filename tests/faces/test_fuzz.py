@@ -83,13 +83,13 @@ def tried(dialect: Dialect, operation: Operation, content: bytes) -> str | None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.sampled_from(DIALECTS), st.sampled_from(OPERATIONS), st.dictionaries(NAMES, JSON, max_size=6))
 def test_any_json_is_understood_or_refused(dialect: Dialect, operation: Operation, value: Any) -> None:
     assert tried(dialect, operation, json.dumps(value).encode()) != ""
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.sampled_from(DIALECTS), st.sampled_from(OPERATIONS), st.binary(max_size=60))
 def test_any_bytes_are_understood_or_refused(dialect: Dialect, operation: Operation, content: bytes) -> None:
     assert tried(dialect, operation, content) != ""
@@ -112,7 +112,7 @@ def semantic(part: Part) -> Any:
     return part.text, part.raw, part.url, data, part.media_type or None, part.filename or None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(DIALECTS), st.lists(PARTS, min_size=1, max_size=4).map(tuple))
 def test_what_is_written_can_be_read_again(dialect: Dialect, parts: tuple[Part, ...]) -> None:
     run = Run(RunId("r"), "agent", ConversationId("c"), "local", state=State.COMPLETED)
@@ -129,7 +129,7 @@ def _lossy(part: Part) -> Part:
     return part if part.raw is not None else replace(part, media_type=None, filename=None)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_keeps_its_spelling(number: float) -> None:
     spelled = json.dumps(number)

@@ -14,8 +14,10 @@ from a2a.types import a2a_pb2_grpc as new_grpc
 from google.protobuf import json_format
 from google.rpc import error_details_pb2, status_pb2
 
+from parley.app import open_exchange, open_faces
 from parley.conformance import conformance
 from parley.ids import new_id
+from parley.settings import Settings
 from parley.testing.servers import Server, serving
 
 from .conftest import AGENTS
@@ -23,11 +25,26 @@ from .conftest import AGENTS
 Metadata = tuple[tuple[str, str], ...]
 
 
+class Versioned:
+    """A stub whose calls say that they are of A2A 1.0, as the official clients do."""
+
+    def __init__(self, stub: Any) -> None:
+        self._stub = stub
+
+    def __getattr__(self, name: str) -> Any:
+        def call(request: Any, metadata: Metadata = ()) -> Any:
+            version = () if "a2a-version" in dict(metadata) else (("a2a-version", "1.0"),)
+            return getattr(self._stub, name)(request, metadata=(*version, *metadata))
+
+        return call
+
+
 class Stubs:
     def __init__(self, server: Server, address: str) -> None:
         self.server = server
         self.channel = grpc.aio.insecure_channel(address)
-        self.new: Any = new_grpc.A2AServiceStub(self.channel)
+        self.bare: Any = new_grpc.A2AServiceStub(self.channel)
+        self.new: Any = Versioned(self.bare)
         self.old: Any = old_grpc.A2AServiceStub(self.channel)
 
 
@@ -74,6 +91,23 @@ async def test_a_send_a_stream_and_a_read_show_the_same_task(stubs: Stubs) -> No
     assert frames == ["task", "status_update", "artifact_update", "status_update"]
     listed = await stubs.new.ListTasks(new.ListTasksRequest(tenant="echo", page_size=1))
     assert (listed.total_size, len(listed.tasks), bool(listed.next_page_token)) == (2, 1, True)
+
+
+async def test_the_first_task_of_a_stream_is_cut_to_the_history_that_was_asked_for(stubs: Stubs) -> None:
+    """The older service cannot tell no history from none asked for: its field has no presence."""
+    waiting = (await stubs.new.SendMessage(ask("begin", "writer"))).task
+    answer = ask("Ada", "writer", waiting.id)
+    answer.configuration.history_length = 0
+    frames = [frame async for frame in stubs.new.SendStreamingMessage(answer)]
+    assert (frames[0].task.status.state, len(frames[0].task.history)) == (new.TASK_STATE_WORKING, 0)
+    older = old_ask("begin")
+    older.configuration.history_length = 1
+    where = (("tenant", "writer"),)
+    first = await stubs.old.SendStreamingMessage(older, metadata=where).read()
+    again = old_ask("Ada", first.task.id)
+    again.configuration.history_length = 1
+    told = [frame async for frame in stubs.old.SendStreamingMessage(again, metadata=where)]
+    assert len(told[0].task.history) == 1
 
 
 async def test_a_question_a_cancel_and_a_subscription(stubs: Stubs) -> None:
@@ -133,11 +167,52 @@ async def test_the_older_service_speaks_its_own_names(stubs: Stubs) -> None:
 
 
 async def test_cards_are_given_in_both_services(stubs: Stubs) -> None:
-    card = await stubs.new.GetExtendedAgentCard(new.GetExtendedAgentCardRequest(tenant="conformance"))
+    async with httpx2.AsyncClient(base_url=stubs.server.url) as http:
+        made = await http.post("/admin/keys", json={"name": "ann"})
+    key = ("x-api-key", made.json()["token"])
+    request = new.GetExtendedAgentCardRequest(tenant="conformance")
+    card = await stubs.new.GetExtendedAgentCard(request, metadata=(key,))
     assert [skill.id for skill in card.skills] == ["tck", "more"]
-    older = await stubs.old.GetAgentCard(old.GetAgentCardRequest(), metadata=(("tenant", "conformance"),))
+    older = await stubs.old.GetAgentCard(old.GetAgentCardRequest(), metadata=(("tenant", "conformance"), key))
     assert older.protocol_version == "0.3.0"
     assert {one.transport for one in older.additional_interfaces} == {"JSONRPC", "HTTP+JSON"}
+
+
+async def test_the_default_agents_card_of_0_3_lists_grpc(stubs: Stubs) -> None:
+    """Only the default agent's: a request of 0.3 has no field that names another one."""
+    async with httpx2.AsyncClient() as http:
+        cards = [
+            (await http.get(f"{stubs.server.agent(slug)}/.well-known/agent-card.json")) for slug in ("echo", "file")
+        ]
+    place = await address_of(stubs.server)
+    listed = [{one["transport"]: one["url"] for one in card.json()["additionalInterfaces"]} for card in cards]
+    assert [one.get("GRPC") for one in listed] == [place, None]
+    assert all({"JSONRPC", "HTTP+JSON"} <= set(one) for one in listed)
+
+
+@pytest.mark.parametrize(
+    ("settings", "listed"),
+    [
+        ({}, False),
+        ({"card_grpc": True}, True),
+        ({"grpc_port": 0}, True),
+        ({"public_grpc": "grpc.example.org:443"}, True),
+        ({"grpc_port": 0, "card_grpc": False}, False),
+    ],
+)
+async def test_cards_list_grpc_only_where_it_was_asked_for(
+    tmp_path: Path, settings: dict[str, Any], listed: bool
+) -> None:
+    """It is served in each of these; google-adk refuses a card with an address that has no scheme."""
+    values = Settings.model_validate({"data_dir": tmp_path / "data", **settings})
+    async with (
+        open_exchange(values, AGENTS) as exchange,
+        open_faces(exchange, values, "http://127.0.0.1:1", 0) as app,
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1:1") as http,
+    ):
+        card = (await http.get("/agents/echo/.well-known/agent-card.json")).json()
+    assert ("GRPC" in {one["protocolBinding"] for one in card["supportedInterfaces"]}) is listed
+    assert ("GRPC" in {one["transport"] for one in card["additionalInterfaces"]}) is listed
 
 
 REFUSED = {
@@ -162,6 +237,18 @@ async def test_what_is_refused_says_why(stubs: Stubs, case: str) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await getattr(stubs.new, method)(request, metadata=metadata)
     assert reason(refused.value) == expected
+
+
+@pytest.mark.parametrize("version", [(), (("a2a-version", ""),)], ids=["none", "empty"])
+async def test_a_call_without_a_version_is_of_0_3_and_the_service_of_1_0_refuses_it(
+    stubs: Stubs, version: Metadata
+) -> None:
+    """A2A 3.6.2; the service of 0.3 takes the same call."""
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stubs.bare.SendMessage(ask("hello"), metadata=version)
+    assert reason(refused.value) == ("FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED")
+    assert "a2a-version: 1.0" in (refused.value.details() or "")
+    assert (await stubs.old.SendMessage(old_ask("hello"), metadata=version)).task.id
 
 
 async def test_a_refused_stream_says_why(stubs: Stubs) -> None:

@@ -119,7 +119,6 @@ async def test_other_sites_and_rebound_names_are_refused(local: Caller, headers:
     [
         ("POST", "/agents/echo"),
         ("POST", "/"),
-        ("GET", "/"),
         ("GET", "/admin/whoami"),
         ("GET", "/admin/keys"),
         ("POST", "/.well-known/jwks.json"),

@@ -137,7 +137,7 @@ async def test_the_same_send_again_adds_no_second_configuration(clients: Clients
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trouble", [[500, 503], ["reset"], [404], [302]])
+@pytest.mark.parametrize("trouble", [[500, 503], ["reset"], [408], [425], [429]])
 async def test_an_update_is_tried_again_until_it_is_taken(
     clients: Clients, receiver: Receiver, trouble: list[Any]
 ) -> None:
@@ -147,6 +147,24 @@ async def test_an_update_is_tried_again_until_it_is_taken(
     first = receiver.posts[0].seq
     seqs = [post.seq for post in receiver.posts]
     assert seqs == [first] * len(trouble) + list(await updates_of(clients.echo, task))
+
+
+@pytest.mark.parametrize("status", [302, 400, 401, 404, 422])
+async def test_an_update_that_is_refused_blocks_no_other(
+    server: Server, clients: Clients, receiver: Receiver, status: int
+) -> None:
+    """The receiver will not take it later either; the completion reaches it all the same."""
+    receiver.moods["/hook"].append(status)
+    task = await begun(clients.echo, receiver)
+    await until(lambda: ended(receiver))
+    assert [post.seq for post in receiver.posts] == list(await updates_of(clients.echo, task))
+    async with httpx2.AsyncClient(base_url=server.url) as http:
+
+        async def finished() -> bool:
+            (shown,) = (await http.get("/admin/push")).json()["push"]
+            return (shown["state"], shown["rejected"], shown["reason"]) == ("finished", 1, f"HTTP {status}")
+
+        await until(finished)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ CLIENT_S = 60.0
 """How long a client may take for everything it does."""
 
 
-def python_client(requirement: str) -> Path:
-    """The interpreter of an environment that holds this requirement."""
-    place = _once(requirement.replace("==", "-"), requirement, lambda place: _venv(place, requirement))
+def python_client(*requirements: str) -> Path:
+    """The interpreter of an environment that holds these requirements."""
+    name = "-".join(requirements).replace("==", "-")
+    place = _once(name, " ".join(requirements), lambda place: _venv(place, requirements))
     return place / "bin" / "python"
 
 
@@ -61,9 +62,9 @@ def _once(name: str, content: str, build: Callable[[Path], None]) -> Path:
     return place
 
 
-def _venv(place: Path, requirement: str) -> None:
+def _venv(place: Path, requirements: Sequence[str]) -> None:
     _run(sys.executable, "-m", "venv", place)
-    _run(place / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement)
+    _run(place / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements)
 
 
 def _npm(place: Path, manifest: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx2
 import pytest
 import pytest_asyncio
 
@@ -34,8 +35,9 @@ def script() -> Path:
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=WAYS, ids=lambda way: "-".join(way))
 async def told(request: pytest.FixtureRequest, script: Path, tmp_path_factory: pytest.TempPathFactory) -> Told:
     """Everything that one client did, and what came of it."""
-    async with serving(tmp_path_factory.mktemp("data"), AGENTS) as server:
-        return Told(*request.param, await run_client(find().program, script, server.url, *request.param))
+    async with serving(tmp_path_factory.mktemp("data"), AGENTS) as server, httpx2.AsyncClient() as http:
+        key = (await http.post(f"{server.url}/admin/keys", json={"name": "ci"})).json()["token"]
+        return Told(*request.param, await run_client(find().program, script, server.url, *request.param, key))
 
 
 def test_it_sends_and_waits(told: Told) -> None:
@@ -85,6 +87,16 @@ def test_the_signature_of_a_card_is_verified_with_our_published_keys(told: Told)
     assert told.did["signature"] == {"forged": True}
 
 
+async def test_a_card_without_its_requirements_no_longer_verifies(script: Path, tmp_path: Path) -> None:
+    verify = shutil.copy(HERE / "verify.mjs", script.parent)
+    async with serving(tmp_path / "data", AGENTS) as server, httpx2.AsyncClient() as http:
+        key = (await http.post(f"{server.url}/admin/keys", json={"name": "ci"})).json()["token"]
+    async with serving(tmp_path / "data", AGENTS, auth="required") as server:
+        jwks = f"{server.url}/.well-known/jwks.json"
+        told = await run_client(find().program, verify, server.agent("member"), key, jwks)
+    assert list(told.values()) == [{"whole": True, "required": 2, "without": False}] * 2
+
+
 def test_errors_have_the_clients_own_names(told: Told) -> None:
     assert told.did["errors"] == {
         "unknown": "TaskNotFoundError", "ended": "TaskNotCancelableError", "late": "UnsupportedOperationError"
@@ -92,10 +104,13 @@ def test_errors_have_the_clients_own_names(told: Told) -> None:
 
 
 def test_what_0_3_does_not_have_the_client_knows(told: Told) -> None:
-    """Tasks are not listed in 0.3; and its extended card is for clients with credentials, which nobody here needs."""
+    """Tasks are not listed in 0.3."""
     if told.version == "1.0":
         assert told.did["list"] == {"states": ["TASK_STATE_REJECTED"], "total": 1}
-        assert told.did["extended"] == {"skills": ["member", "more"]}
     else:
         assert "tasks/list" in told.did["list"]["raised"]
-        assert told.did["extended"] == {"skills": ["member"]}
+
+
+def test_the_extended_card_has_more_skills_and_needs_a_key(told: Told) -> None:
+    assert told.did["extended"]["skills"] == ["member", "more"]
+    assert told.did["extended"]["without"] is not None

@@ -8,7 +8,16 @@ from typing import Any
 import grpc.aio
 import httpx
 import pytest
-from a2a.client import A2ACardResolver, AuthInterceptor, Client, ClientConfig, CredentialService, create_client
+from a2a.client import (
+    A2ACardResolver,
+    A2AClientError,
+    AuthInterceptor,
+    Client,
+    ClientCallContext,
+    ClientConfig,
+    CredentialService,
+    create_client,
+)
 from a2a.types import (
     AgentCard,
     AgentInterface,
@@ -103,6 +112,13 @@ def as_of_0_3(card: AgentCard) -> AgentCard:
     del card.supported_interfaces[:]
     card.supported_interfaces.extend(old)
     return card
+
+
+async def with_key(server: Server) -> ClientCallContext:
+    """A call with a key of its own, on a server that needs none for anything else."""
+    async with httpx.AsyncClient() as http:
+        made = await http.post(f"{server.url}/admin/keys", json={"name": new_id()})
+    return ClientCallContext(service_parameters={"x-api-key": made.json()["token"]})
 
 
 async def begun(client: Client, text: str = "go") -> str:
@@ -231,10 +247,12 @@ async def test_push_configurations_are_made_read_listed_and_deleted(connect: Con
         await client.get_task_push_notification_config(which)
 
 
-async def test_the_extended_card_has_more_skills(connect: Connect) -> None:
+async def test_the_extended_card_has_more_skills_and_needs_a_key(server: Server, connect: Connect) -> None:
     client = await connect("member")
-    card = await client.get_extended_agent_card(GetExtendedAgentCardRequest())
+    card = await client.get_extended_agent_card(GetExtendedAgentCardRequest(), context=await with_key(server))
     assert [skill.id for skill in card.skills] == ["member", MEMBERS.skills[0].id]
+    with pytest.raises((A2AError, httpx.HTTPStatusError, A2AClientError)):
+        await (await connect("member")).get_extended_agent_card(GetExtendedAgentCardRequest())
 
 
 async def test_the_signature_of_a_card_is_verified_with_our_published_keys(server: Server, binding: str) -> None:
@@ -251,7 +269,8 @@ async def test_the_signature_of_a_card_is_verified_with_our_published_keys(serve
         supported_protocol_bindings=[binding], grpc_channel_factory=grpc.aio.insecure_channel
     )  # fmt: skip
     client = await create_client(server.agent("member"), settings, signature_verifier=verify)
-    await client.get_extended_agent_card(GetExtendedAgentCardRequest(), signature_verifier=verify)
+    key = await with_key(server)
+    await client.get_extended_agent_card(GetExtendedAgentCardRequest(), context=key, signature_verifier=verify)
     await client.close()
     forged = await card_of(server, "member")
     forged.description = "Another one."

@@ -325,6 +325,43 @@ async def test_every_call_is_noted_with_the_node(small: Fleet, target: Server) -
     await until(noted)
     later, first = await activities()
     assert (first["source_id"], first["method"], first["status"]) == (other.id, "message/send", "ok")
-    assert first["request_body"]["params"]["message"]["parts"][0]["text"] == "hello"
-    assert first["response_body"]["result"]["parts"][0]["text"] == "heard hello"
+    assert first["request_body"].keys() == {"id", "message_id", "bytes"}
+    assert first["response_body"].keys() == {"bytes"}
     assert (later.get("source_id"), later["method"]) == (None, "tasks/get")
+    assert later["request_body"]["task_id"] == "nothing"
+
+
+@pytest.mark.parametrize("version", ["0.3", "1.0"])
+async def test_a_call_is_noted_without_what_was_said_and_without_credentials(
+    small: Fleet, target: Server, version: str
+) -> None:
+    node = await at(small, target, "asker")
+    hook = {
+        "url": "http://127.0.0.1:9/hook", "token": "push-token-4417",
+        "authentication": {"schemes": ["Bearer"], "scheme": "Bearer", "credentials": "push-credentials-4417"},
+    }  # fmt: skip
+    params = asked("message/send", message=message("words-4417"))["params"]
+    if version == "0.3":
+        begun = await call(small, node, asked("message/send", **params, configuration={"pushNotificationConfig": hook}))
+        task = begun.json()["result"]["id"]
+        again = asked("tasks/pushNotificationConfig/set", taskId=task, pushNotificationConfig=hook)
+    else:
+        modern = {"message": {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "words-4417"}]}}
+        begun = await call(
+            small, node, asked("SendMessage", **modern, configuration={"taskPushNotificationConfig": hook})
+        )
+        task = begun.json()["result"]["task"]["id"]
+        again = asked("CreateTaskPushNotificationConfig", taskId=task, **hook)
+    assert (await call(small, node, again)).status_code == 200
+
+    async def activities() -> list[Json]:
+        return (await small.ask("GET", f"/workspaces/{node.id}/activity?type=a2a_receive")).json()
+
+    async def noted() -> bool:
+        return len(await activities()) == 2
+
+    await until(noted)
+    later, first = await activities()
+    assert "4417" not in json.dumps([later, first])
+    assert first["response_body"]["task_id"] == later["request_body"]["task_id"] == task
+    assert first["request_body"]["bytes"] > 100

@@ -146,7 +146,10 @@ async def _routed(house: Embedded, skill: Json) -> None:
     """One task in the skill's own words: the status messages and the report say who did it, and how."""
     before = house.reports()
     task = await house.wire.send(f"{skill['name']}: {house.shared}/app.py, called shop")
-    assert state(task) == "completed", (skill, words(task))
+    if any(set(plan["domains"]) & set(skill["tags"]) for plan in house.plans().values()):
+        assert state(task) == "completed", (skill, words(task))
+    else:
+        assert "this step needs a language model" in words(task), (skill, words(task))
     (report,) = [one for name, one in house.reports().items() if one != before.get(name)]
     activity, role = report["activity"], house.role(report["unit"]["role_id"])
     assert activity["bst_domain"] in skill["tags"]

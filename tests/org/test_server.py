@@ -167,7 +167,8 @@ async def test_a_task_that_takes_too_long_fails_and_says_so(tmp_path: Path) -> N
     async with Zero.open(tmp_path, prefix="", keyed=False, task_queue={"task_timeout_seconds": 0.5}) as house:
         task = await house.wire.send("Keep the night watch")
         assert state(task) == "failed"
-        assert words(task) == "The agent took longer than 0.5 s."
+        assert words(task).startswith("=== Task Failure Report ===\nTask: Keep the night watch\n")
+        assert "Reason: The agent took longer than 0.5 s." in words(task)
         await house.at_rest(task["id"])
 
 

@@ -23,14 +23,15 @@ def root(tmp_path: Path) -> Path:
 
 def test_a_file_is_read_by_either_spelling(root: Path) -> None:
     roots = Roots([root])
-    for path in ("inner/app.py", str(root / "inner" / "app.py"), "inner/../inner/app.py"):
+    for path in ("inner/app.py", str(root / "inner" / "app.py"), "inner/./app.py"):
         made = roots.read(path)
         assert (made.name, made.path, made.part.text) == ("app.py", "inner/app.py", "print('hé')\n")
         assert b'"mimeType":"text/x-python"' in bytes(made.metadata)
 
 
 @pytest.mark.parametrize(
-    "path", ["../secret.txt", "/etc/passwd", "inner/../../secret.txt", "", "a\0b", ".", "inner", "no"]
+    "path",
+    ["../secret.txt", "/etc/passwd", "inner/../../secret.txt", "inner/../inner/app.py", "", "a\0b", ".", "inner", "no"],
 )
 def test_what_is_no_file_below_the_root_is_refused(root: Path, path: str) -> None:
     with pytest.raises(OutsideRoots):

@@ -242,7 +242,7 @@ async def test_a_circle_that_never_fails_ends_too(tmp_path: Path) -> None:
     assert isinstance(last, Ended)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.booleans(), max_size=40))
 async def test_from_every_note_the_work_comes_to_an_end(
     tmp_path_factory: pytest.TempPathFactory, fortune: list[bool]

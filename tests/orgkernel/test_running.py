@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from parley.errors import CommandRefused, OutsideRoots
 from parley.orgkernel.files import Roots
-from parley.orgkernel.running import Given, arguments, check_command, names_in, paths_in
+from parley.orgkernel.running import MAX_PATH, MAX_READ, Given, arguments, check_command, names_in, paths_in, runs_in
 
 
 def given_by(folder: Path, *texts: str) -> Given:
@@ -100,3 +100,26 @@ def test_ten_megabytes_are_read_in_no_time(tmp_path: Path) -> None:
         list(paths_in(text))
         list(names_in(text))
         assert len(arguments(("{python}", "{text}"), given_by(tmp_path, text))[1]) <= 500
+
+
+@pytest.mark.parametrize("piece", ["=/", "+/", "@./", "/=", "a=", "=a/", "a.", "-a=/", "../", "/a", "a b/", "x=/ "])
+def test_a_text_is_searched_for_paths_in_work_that_grows_with_its_length(piece: str) -> None:
+    for times in (50, 5_000, 500_000):
+        text = piece * times
+        runs = list(runs_in(text))
+        assert sum(map(len, runs)) <= min(len(text), MAX_READ)
+        assert all(len(run) <= MAX_PATH for run in runs)
+        assert len(list(paths_in(text))) <= len(runs)
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("fix src/app.py, then lib.py.", ["src/app.py", "lib.py"]),
+        ("in /srv/data/year=2024/x.csv:12 and ./run", ["/srv/data/year=2024/x.csv", "./run"]),
+        ("see @notes.txt or --file=/srv/a-b/c/ (or name=list.json)", ["notes.txt", "/srv/a-b/c", "list.json"]),
+        ("http://host.org/a.py, ann@host.org, ~/x.py, 3.5", []),
+    ],
+)
+def test_paths_are_found_in_prose(text: str, paths: list[str]) -> None:
+    assert list(paths_in(text)) == paths

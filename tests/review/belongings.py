@@ -2,6 +2,7 @@
 
 import re
 import uuid
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -11,6 +12,7 @@ from parley import NeedInput, Turn, agent
 from parley.drivers.function import FunctionDriver
 from parley.engine.ports import Driver
 from parley.testing.waiting import until
+from tests.drivers.test_org import driver as organisation
 from tests.faces.modes.agents import writer
 from tests.faces.modes.test_orchestrate import TWO, worker
 from tests.review.house import EVERY, House, Json, signed
@@ -33,8 +35,9 @@ async def hidden(turn: Turn):
     yield NeedInput("And now?")
 
 
-def drivers() -> list[Driver]:
-    return [writer, worker, TWO, FunctionDriver(agent_with(server("wild"), slug="caller"), idle), hidden]
+def drivers(folder: Path) -> list[Driver]:
+    caller = FunctionDriver(agent_with(server("wild"), slug="caller"), idle)
+    return [writer, worker, TWO, caller, hidden, organisation(folder)]
 
 
 class Belongings(Struct):
@@ -124,6 +127,7 @@ async def _work(own: Belongings) -> None:
     own.ids["task"] = await own.house.task(ANN)
     own.ids["referred"] = await own.house.task(ANN)
     own.ids["hidden task"] = await own.house.task(ANN, slug=HIDDEN)
+    own.ids["org task"] = await own.house.task(ANN, "Fix the bug in nothing.py", slug="org")
     shown = await own.house.ask(ANN, "GET", f"/agents/echo/tasks/{own.ids['task']}", None, {"A2A-Version": "1.0"})
     own.ids["context"] = shown.json()["contextId"]
     own.ids["hook"] = "cfg"

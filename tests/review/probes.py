@@ -18,7 +18,18 @@ from tests.review.table import rule_for
 Json = dict[str, Any]
 Own = dict[str, str]
 
-RUNS = ("task", "hidden task", "plan version", "execution", "orchestration", "export", "far task", "delegation", "run")
+RUNS = (
+    "task",
+    "hidden task",
+    "org task",
+    "plan version",
+    "execution",
+    "orchestration",
+    "export",
+    "far task",
+    "delegation",
+    "run",
+)
 """Whatever has a log, by whichever face it was made."""
 
 CURSOR = "a place in a list, which is the caller's own list"
@@ -133,7 +144,7 @@ QUERIES = {
 FORMS: dict[str, str] = {
     "id": "GET /console/runs", "version": "POST …/set_current and the like", "from": "GET …/difference",
     "to": "GET …/difference", "owner": "GET /console/conversations/…", "agent": "POST /console/conversations",
-    "key": "POST /console/conversations", "run_id": "/internal/v1", "thread_id": "/internal/v1",
+    "key": "POST /console/conversations", "thread_id": "/internal/v1",
     "caller": "for administrators", "target": "for administrators", "parent_id": "for administrators",
     "forwarded_to": "for administrators", "slug": "for administrators", "agents": "for administrators",
 }  # fmt: skip

@@ -57,7 +57,7 @@ _BEAT: Json = {"workspace_id": "{node}"}
 
 TABLE: dict[str, Rule | frozenset[str]] = {
     # The server itself
-    "GET /": KNOWN,
+    "GET /": PUBLIC,
     "GET /healthz": PUBLIC,
     "GET /readyz": PUBLIC,
     "GET /metrics": ADMINS,
@@ -65,6 +65,7 @@ TABLE: dict[str, Rule | frozenset[str]] = {
     "GET /.well-known/jwks.json": PUBLIC,
     "GET /.well-known/agent-card.json": PUBLIC,
     "GET /.well-known/agent.json": PUBLIC,
+    "GET /agents/{slug}": PUBLIC,
     "GET /agents/{slug}/.well-known/agent-card.json": PUBLIC,
     "GET /agents/{slug}/.well-known/agent.json": PUBLIC,
     "GET /agents/{slug}/tasks/{task}/artifacts/{artifact}": KNOWN,

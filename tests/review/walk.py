@@ -62,6 +62,7 @@ def _agents() -> Iterator[str]:
     for path in CARD_PATHS:
         yield f"GET {path}"
         yield f"GET /agents/{{slug}}{path}"
+    yield "GET /agents/{slug}"
     yield "GET /agents/{slug}/tasks/{task}/artifacts/{artifact}"
 
 

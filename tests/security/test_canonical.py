@@ -75,14 +75,14 @@ def check_with_the_sdk(card: dict[str, Any]) -> None:
     create_signature_verifier(lambda kid, jku: PUBLIC, ["ES256"])(parsed)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(cards.filter(lambda card: canonical(card) != b"{}"))
 def test_the_sdk_signs_the_same_bytes(card: dict[str, Any]) -> None:
     assert canonical(card) == canonical_1_0(card)
     check_with_the_sdk(with_signature(card, canonical(card)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(cards.filter(lambda card: canonical(card) != b"{}"), older)
 def test_what_1_0_knows_does_not_depend_on_what_is_older(card: dict[str, Any], more: dict[str, Any]) -> None:
     assert canonical_1_0({**card, **more}) == canonical_1_0(card)

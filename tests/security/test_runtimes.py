@@ -49,11 +49,19 @@ async def test_wrong_codes_are_counted_for_a_minute(world: World) -> None:
         with pytest.raises(InvalidPairingToken):
             await world.runtimes.attach("0000", Described())
         world.pass_s(1)
-    code = (await world.runtimes.pair("far")).text
     with pytest.raises(RateLimited) as refused:
-        await world.runtimes.attach(code, Described())
+        await world.runtimes.attach("0000", Described())
     assert refused.value.details["retry_after"] == 41
     world.pass_s(41)
+    with pytest.raises(InvalidPairingToken):
+        await world.runtimes.attach("0000", Described())
+
+
+async def test_wrong_codes_do_not_keep_a_right_one_out(world: World) -> None:
+    for _ in range(MAX_WRONG):
+        with pytest.raises(InvalidPairingToken):
+            await world.runtimes.attach("0000", Described())
+    code = (await world.runtimes.pair("far")).text
     runtime, _, before = await world.runtimes.attach(code, Described("studio", "1.0"))
     assert (runtime.agent, runtime.name, before) == ("far", "studio", None)
 

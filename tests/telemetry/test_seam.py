@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from parley.errors import NotReady
-from parley.telemetry import Opened, attach, export, logs, span, tell
+from parley.telemetry import FAILED, Opened, attach, export, logs, span, tell
 from parley.telemetry.trace import NONE, Trace, current, entered
 
 
@@ -16,6 +16,53 @@ def test_whoever_is_attached_is_told_until_detached() -> None:
     detach()
     tell("else")
     assert told == [("something", {"run": "r"})]
+
+
+def test_a_handler_that_raises_is_reported_to_the_others_and_stops_nobody() -> None:
+    told: list[str] = []
+
+    def broken(name: str, fields: dict[str, Any]) -> None:
+        raise BrokenPipeError
+
+    detaching = [attach(broken), attach(lambda name, fields: told.append(name))]
+    try:
+        tell("something")
+        with span("runtime.tool"):
+            pass
+    finally:
+        for detach in detaching:
+            detach()
+    assert told == [FAILED, "something", FAILED, "span.ended"]
+
+
+def test_an_exporter_that_raises_does_not_break_what_it_measures() -> None:
+    def broken(name: str, trace: Trace, at_ns: int) -> Opened:
+        raise ConnectionError
+
+    detach = export(broken)
+    try:
+        with entered(CALLERS), span("runtime.tool"):
+            assert current() == CALLERS
+        assert current() == NONE
+    finally:
+        detach()
+
+
+def test_a_span_that_cannot_be_ended_does_not_break_what_it_measures() -> None:
+    class Broken:
+        trace = OURS
+
+        def end(self, at_ns: int, fields: dict[str, Any]) -> None:
+            raise ConnectionError
+
+    detach = export(lambda name, trace, at_ns: Broken())
+    try:
+        with entered(CALLERS):
+            with span("runtime.tool"):
+                assert current() == OURS
+            assert current() == CALLERS
+    finally:
+        detach()
 
 
 def test_log_lines_carry_the_fields_and_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from parley.client import Client
 from parley.core.events import ToolStatus
 from parley.core.runs import State
+from parley.telemetry import FAILED
 from parley.telemetry.severity import WARNINGS
 from parley.testing.servers import Server, serving
 from tests.faces.conftest import echo, sleeper
@@ -96,8 +97,8 @@ def test_what_figures_are_asked_for_by_name_is_told_somewhere() -> None:
 
 
 def test_every_warning_is_told_somewhere() -> None:
-    """Of those that are put together, `push.dead` is one."""
-    assert WARNINGS - {name for _, name, _ in tells()} == {"push.dead"}
+    """But for `push.dead`, whose name is put together, and the one for handlers that failed themselves."""
+    assert WARNINGS - {name for _, name, _ in tells()} == {"push.dead", FAILED}
 
 
 async def test_warnings_are_counted_from_none_on(server: Server) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from parley.app import open_exchange, open_records
@@ -190,7 +190,6 @@ steps = st.lists(
 
 
 @given(steps, st.integers(0, 12))
-@settings(deadline=None)
 def test_whatever_happens_in_whatever_order_the_limit_holds_and_nothing_counts_twice(
     happens: list[tuple[int, str, int]], total: int
 ) -> None:

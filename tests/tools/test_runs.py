@@ -31,7 +31,7 @@ DENY, FAILED = "policy_denied.explicit_deny", "coding_failed.provider_error"
 async def working(world: World) -> Run:
     """A run that its agent works on."""
     run = await world.run()
-    outcome = await world.exchange.give(run, Message("m", (text_part("work"),)), None)
+    outcome = await world.exchange.give(run, USER, Message("m", (text_part("work"),)), None)
     return outcome.run
 
 

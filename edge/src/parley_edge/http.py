@@ -212,6 +212,8 @@ class Http:
         """The target and the headers as they go out."""
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         always = {"Host": parts.netloc.rpartition("@")[2], "Content-Length": str(len(body))}
+        # Bodies are taken as they are sent: nothing here unpacks them.
+        always["Accept-Encoding"] = "identity"
         if not self._keep:
             always["Connection"] = "close"
         proxy = self._proxies.of(parts) if self._proxies else None

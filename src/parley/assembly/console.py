@@ -1,6 +1,6 @@
 """The console, and what its pages ask."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -9,17 +9,19 @@ from starlette.routing import Route
 from parley.assembly.conversations import Talks
 from parley.assembly.edge import Edge
 from parley.assembly.nodes import Serving
-from parley.cards import TIMEOUT_S
+from parley.cards import MAX_BYTES, TIMEOUT_S
 from parley.clock import now_ms
 from parley.console.desk import Beside, Desk, Newcomers
 from parley.console.face import Console
 from parley.definitions.added import LOOK_S, Added
+from parley.definitions.watching import Problem
 from parley.engine.exchange import Exchange
 from parley.engine.membership import Loop
 from parley.engine.ports import Records
 from parley.engine.push import Push
 from parley.security.credentials import Gate
 from parley.security.netguard import Guard, GuardedTransport
+from parley.security.replies import LimitedTransport
 from parley.security.secrets import Secrets
 from parley.security.sessions import Sessions
 from parley.settings import Settings
@@ -27,17 +29,21 @@ from parley.telemetry.metrics import Metrics
 from parley.telemetry.samples import EVERY_S, Samples
 
 
-def beside(talks: Talks, nodes: Serving, push: Push, settings: Settings) -> Beside:
+def beside(
+    talks: Talks, nodes: Serving, push: Push, settings: Settings, problems: Callable[[], list[Problem]]
+) -> Beside:
     return Beside(
-        talks.documents, talks.conversations, talks.exports.address, nodes.nodes, push.hooks, settings
+        talks.documents, talks.conversations, talks.exports.address, nodes.nodes, push.hooks, settings, problems
     )  # fmt: skip
 
 
 def newcomers(exchange: Exchange, settings: Settings, records: Records, edge: Edge, guard: Guard) -> Newcomers:
     def open_client() -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(transport=GuardedTransport(guard), timeout=TIMEOUT_S, follow_redirects=True)
+        transport = LimitedTransport(GuardedTransport(guard), MAX_BYTES)
+        return httpx2.AsyncClient(transport=transport, timeout=TIMEOUT_S, follow_redirects=True)
 
-    return Newcomers(edge.pairing, Added(exchange, records, here=settings.auth == "local"), open_client)
+    added = Added(exchange, records, guard=None if settings.auth == "local" else guard)
+    return Newcomers(edge.pairing, added, open_client)
 
 
 @asynccontextmanager
@@ -67,3 +73,4 @@ async def open_console(
     finally:
         for loop in loops:
             await loop.stop()
+        await newcomers.added.close()

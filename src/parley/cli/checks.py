@@ -3,6 +3,7 @@
 import os
 import resource
 import shutil
+import sys
 from collections.abc import Iterator
 from ipaddress import ip_network
 from pathlib import Path
@@ -13,10 +14,16 @@ from parley import extras
 from parley.cli.server import check_binding
 from parley.definitions.reading import Reading, sources
 from parley.drivers.llm import LlmDriver
+from parley.drivers.org import OrgDriver
 from parley.errors import ConfigurationError
+from parley.file_modes import OTHERS
 from parley.models.names import key_variable
+from parley.models.offline import NAME as OFFLINE
+from parley.processes.sandbox import bubblewrap
+from parley.security.secrets import FILE as KEYS
 from parley.settings import FILE as SETTINGS_FILE
 from parley.settings import Settings, blobs_location
+from parley.stores.damage import damage_at
 from parley.stores.locking import LOCK, lock
 from parley.stores.sqlite import FILE as DATABASE
 
@@ -24,6 +31,8 @@ LITTLE_DISK = 500 * 1024 * 1024
 BIG_STORE = 5 * 1024**3
 FEW_FILES = 4096
 WIDE_PREFIX = 16
+SLOW_COOKIES = {(3, 11): 10, (3, 12): 6}
+"""The first patch release of each Python in which `http.cookies` is not quadratic (CVE-2024-7592)."""
 _NETWORK_FILESYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "glusterfs", "ceph")
 
 
@@ -48,11 +57,14 @@ def local_findings(settings: Settings, reading: Reading) -> Iterator[Finding]:
     yield from _data_dir(settings)
     yield from _open_to_others(settings)
     yield from _secrets(settings)
+    yield from _readable_by_others(settings)
     yield from _allowed(settings)
     yield from _definitions(reading)
     yield from _extras(settings, reading)
     yield from _servers_of_tools(settings, reading)
+    yield from _sandboxes(reading)
     yield from _this_machine(settings)
+    yield from python_findings(sys.version_info[:3])
 
 
 def read_definitions(settings: Settings) -> Reading:
@@ -86,6 +98,8 @@ def _data_dir(settings: Settings) -> Iterator[Finding]:
         except OSError:
             yield error("data_dir_not_writable", f"{directory / LOCK} cannot be opened.", "Give it to the user.")
     database = directory / DATABASE
+    if database.is_file() and (damage := damage_at(database)):
+        yield error("database_damaged", f"{database} is damaged: {damage}.", "Move it away and restore a backup.")
     if settings.keep_days is None and database.is_file() and database.stat().st_size > BIG_STORE:
         yield warning("keeps_for_ever", f"{database} is large and nothing is ever forgotten.", "Set keep_days.")
 
@@ -132,6 +146,19 @@ def _secrets(settings: Settings) -> Iterator[Finding]:
     location = blobs_location(settings)
     if "://" not in location and location != "memory:" and Path(location).exists() and not os.access(location, os.W_OK):
         yield error("blobs_not_writable", f"{location} cannot be written to.", "Set blobs, or give it to the user.")
+
+
+def _readable_by_others(settings: Settings) -> Iterator[Finding]:
+    directory, blobs = settings.data_dir, blobs_location(settings)
+    names = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm")
+    looked = [directory, *(directory / name for name in names), settings.secret_key_file or directory / KEYS]
+    looked += [] if "://" in blobs or blobs == "memory:" else [Path(blobs)]
+    for path in looked:
+        if path.exists() and path.stat().st_mode & OTHERS:
+            yield warning(
+                "readable_by_others", f"{path} can be read or changed by other users of this machine.",
+                f"chmod go= {path}",
+            )  # fmt: skip
 
 
 def _allowed(settings: Settings) -> Iterator[Finding]:
@@ -188,9 +215,33 @@ def _servers_of_tools(settings: Settings, reading: Reading) -> Iterator[Finding]
             )
 
 
+def _sandboxes(reading: Reading) -> Iterator[Finding]:
+    """Organisations with a model may run code that the model wrote."""
+    organised = [one.driver.agent for one in reading.defined if isinstance(one.driver, OrgDriver)]
+    slugs = [agent.slug for agent in organised if agent.model not in (None, OFFLINE)]
+    if slugs and (reason := bubblewrap().reason):
+        yield warning(
+            "bubblewrap_missing",
+            f"Approved code of the models of {', '.join(slugs)} runs without a sandbox: {reason}.",
+            "Install the package bubblewrap (the program bwrap), and let it create namespaces.",
+        )
+
+
 def _this_machine(settings: Settings) -> Iterator[Finding]:
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= most < FEW_FILES:
         yield warning(
             "few_files", f"This process may open {most} files: so many streams, and no more.", "ulimit -n 65536"
+        )
+
+
+def python_findings(version: tuple[int, int, int]) -> Iterator[Finding]:
+    fixed = SLOW_COOKIES.get(version[:2], 0)
+    if version[2] < fixed:
+        major, minor, patch = version
+        yield warning(
+            "python_slow_cookies",
+            f"Python {major}.{minor}.{patch} parses cookies in quadratic time (CVE-2024-7592). "
+            "Parley does not use that parser, but libraries of your agents may.",
+            f"Update to Python {major}.{minor}.{fixed} or newer.",
         )

@@ -19,6 +19,7 @@ from parley.cli.places import Place, Reached, reach
 from parley.cli.wire import Json, member, members, said_in, state_of
 from parley.client import Client, RemoteError, Unreachable
 from parley.errors import ConfigurationError, Unsupported
+from parley.security.replies import open_client
 
 STATES = (
     "submitted", "working", "input_required", "auth_required", "completed", "failed", "canceled", "rejected",
@@ -166,7 +167,7 @@ def _all_reader(place: Place, asked: Asked, since: str | None) -> Read:
             agent=place.agent, state=state, contextId=asked.context, since=since, pageSize=size, pageToken=token
         )
         try:
-            async with httpx2.AsyncClient(timeout=30.0) as http:
+            async with open_client(timeout=30.0) as http:
                 reply = await http.get(url, params=query, headers=headers)
             page = msgspec.json.decode(reply.content, type=Json)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:

@@ -10,6 +10,7 @@ from rich.console import Console
 from parley.cli.wire import Json, member
 from parley.client import RemoteError, Unreachable
 from parley.errors import Unsupported
+from parley.security.replies import PLAIN, check_encoding
 
 _HERE = ("127.0.0.1", "::1", "localhost")
 
@@ -35,7 +36,7 @@ def _asked(method: str, url: str, agent: str, what: str, token: str | None) -> J
     address = f"{url.rstrip('/')}/admin/agents/{quote(agent, safe='')}/{what}"
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        with httpx2.Client(timeout=30.0) as http:
+        with httpx2.Client(timeout=30.0, headers=PLAIN, event_hooks={"response": [check_encoding]}) as http:
             reply = http.request(method, address, headers=headers)
         told = msgspec.json.decode(reply.content, type=Json)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:

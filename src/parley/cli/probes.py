@@ -10,7 +10,8 @@ from parley.cli.checks import Finding, error, warning
 from parley.clock import now_ms
 from parley.definitions.reading import Reading
 from parley.drivers.agentzero import AgentZeroDriver
-from parley.errors import ConfigurationError
+from parley.errors import ConfigurationError, ReplyTooLarge
+from parley.security.replies import open_client
 from parley.settings import Settings, postgres_url
 from parley.stores.pool import MAX_CONNECTIONS, TROUBLE, connect
 from parley.stores.schema import migrations
@@ -117,17 +118,19 @@ async def _redis_answers(url: str) -> bool:
 
 async def _answers(url: str) -> bool:
     try:
-        async with httpx2.AsyncClient(timeout=ANSWER_S) as http:
+        async with open_client(timeout=ANSWER_S) as http:
             reply = await http.get(url)
         return reply.status_code == 200 and isinstance(reply.json(), dict)
-    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
+    except (httpx2.HTTPError, httpx2.InvalidURL, ReplyTooLarge, ValueError):
         return False
 
 
 async def _listens(url: str) -> bool:
     try:
-        async with httpx2.AsyncClient(timeout=ANSWER_S) as http:
-            await http.get(url)
+        async with open_client(timeout=ANSWER_S) as http, http.stream("GET", url):
+            pass
+    except ReplyTooLarge:
+        return True
     except (httpx2.HTTPError, httpx2.InvalidURL):
         return False
     return True

@@ -4,16 +4,17 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 
 import uvloop
 from rich.console import Console
+from rich.markup import escape
 
 from parley import extras
 from parley.app import open_exchange, open_faces, tune_interpreter
-from parley.definitions.watching import Definitions, following
+from parley.definitions.watching import Definitions, Problem, following
 from parley.engine.stopping import drain
 from parley.errors import ConfigurationError
 from parley.listening import Listening, bind, url_of
@@ -25,6 +26,8 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 def serve(settings: Settings, read: Callable[[], Definitions]) -> None:
     """Serve what is read: only once there are log lines, because reading has something to tell too."""
+    # Whatever this process and the programs that it starts write is for its user alone, unless they say otherwise.
+    os.umask(0o077)
     logs.configure(settings.log_format, settings.log_level)
     definitions = read()
     if not definitions.drivers:
@@ -64,9 +67,11 @@ async def _serve(settings: Settings, definitions: Definitions) -> None:
             await stack.enter_async_context(following(definitions, exchange))
         listener = stack.enter_context(bind(settings.host, settings.port))
         base_url = (settings.public_url or url_of(listener)).rstrip("/")
-        app = await stack.enter_async_context(open_faces(exchange, settings, base_url, _grpc_port(settings)))
+        app = await stack.enter_async_context(
+            open_faces(exchange, settings, base_url, _grpc_port(settings), definitions.problems)
+        )
         stop = partial(drain, exchange, settings.drain_s)
-        server = Listening(app, lambda: _announce(base_url, list(exchange.agents)), stop)
+        server = Listening(app, lambda: _announce(base_url, list(exchange.agents), definitions.problems()), stop)
         await server.serve(sockets=[listener])
 
 
@@ -92,12 +97,25 @@ def _grpc_port(settings: Settings) -> int | None:
     return settings.port + 1 if settings.port else 0
 
 
-def _announce(base_url: str, slugs: list[str]) -> None:
-    console = Console(stderr=True, highlight=False)
+class _Announcement(Console):
+    """Standard error, where a server says that it is up. It serves all the same when nobody reads that."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
+def _announce(base_url: str, slugs: list[str], problems: list[Problem]) -> None:
+    with suppress(OSError):
+        _print_addresses(_Announcement(stderr=True, highlight=False), base_url, slugs, problems)
+
+
+def _print_addresses(console: Console, base_url: str, slugs: list[str], problems: list[Problem]) -> None:
     console.print(f"Console: [bold]{base_url}/console[/bold]", soft_wrap=True)
     console.print(f"[bold]Parley[/bold] listens on {base_url}")
     for slug in slugs:
         console.print(f"  {slug:<12} {base_url}/agents/{slug}")
+    for problem in problems:
+        console.print(f"[red]Not served:[/red] {escape(problem.message)}", soft_wrap=True)
     if slugs:
         here = "" if base_url.endswith(":8200") else f" --url {base_url}"
         console.print(f"Try: [bold]{_program()} send {slugs[0]} 'hello'{here}[/bold]", soft_wrap=True)

@@ -9,6 +9,7 @@ from parley.core.access import Principal, may_see, may_use
 from parley.core.agents import Agent
 from parley.core.runs import Run
 from parley.definitions.added import Added
+from parley.definitions.watching import Problem
 from parley.engine.conversations import Conversations, Exported
 from parley.engine.documents import Documents
 from parley.engine.elsewhere import Elsewhere
@@ -34,6 +35,8 @@ class Beside(Struct, frozen=True):
     nodes: Nodes
     hooks: Hooks
     settings: Settings
+    problems: Callable[[], list[Problem]]
+    """Definitions that cannot be used."""
 
 
 class Newcomers(Struct, frozen=True):

@@ -47,6 +47,7 @@ class Console:
 
     async def _answered(self, visit: Visit, page: Page) -> Reply | Stream:
         try:
+            visit.check_cookie_size()
             await self._admit(visit, page)
             return await page.handler(visit)
         except Unauthenticated as error:

@@ -1,6 +1,7 @@
 """Templates, and how other people's words are put into them without becoming anything else."""
 
 import hashlib
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.resources import files
@@ -13,10 +14,21 @@ from markupsafe import Markup
 
 from parley.clock import iso
 from parley.console.replies import PREFIX, path_of
-from parley.exports.html import rendered
+from parley.core.nesting import is_deeper
+from parley.exports.html import rendered, unformatted
+from parley.exports.parsing import Budget
 
 MAX_MARKDOWN = 100_000
 """Longer texts are shown as they are: nobody reads them for their headings."""
+
+MAX_PAGE_CPU_S = 2.0
+"""Processor time in which the Markdown of one page must be formatted."""
+MAX_PRETTY = 64 * 1024
+"""Bytes of JSON that are shown."""
+MAX_INDENTED = 20
+"""Levels of JSON that are indented."""
+
+_budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 _CONTROLS = {
     **{code: 0x2400 + code for code in range(0x20) if code not in (0x09, 0x0A)},
@@ -37,15 +49,20 @@ def label(text: object) -> str:
 
 
 def markdown(text: str) -> Markup:
+    """Formatted within the time of its page; as it was written where it is long, or the time is used up."""
     shown = plain(text)
     if len(shown) > MAX_MARKDOWN:
-        return Markup('<pre class="wrapped">{}</pre>').format(shown)
-    return Markup(rendered(shown, breaks=True))
+        return Markup(unformatted(shown))
+    return Markup(rendered(shown, breaks=True, budget=_budget.get()))
 
 
 def pretty(raw: msgspec.Raw | bytes | str) -> str:
-    """JSON as people read it."""
+    """JSON as people read it; on one line where indentation would be most of it, and cut where it is long."""
     body = raw.encode() if isinstance(raw, str) else bytes(raw)
+    if len(body) > MAX_PRETTY:
+        return plain(f"{body[:MAX_PRETTY].decode(errors='replace')}…")
+    if is_deeper(body, MAX_INDENTED):
+        return plain(body.decode(errors="replace"))
     try:
         return plain(msgspec.json.format(body, indent=2).decode())
     except msgspec.MsgspecError:
@@ -115,4 +132,9 @@ def templates() -> Environment:
 
 
 def render(name: str, context: dict[str, Any]) -> str:
-    return templates().get_template(name).render(context)
+    """Fill a template. What others wrote is in it, so this is for the console's worker threads."""
+    given = _budget.set(Budget(MAX_PAGE_CPU_S))
+    try:
+        return templates().get_template(name).render(context)
+    finally:
+        _budget.reset(given)

@@ -1,13 +1,15 @@
 """What a page gives back: bytes with their headers, or a stream."""
 
 import gzip
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
+from functools import partial
 from urllib.parse import quote
 
 from msgspec import Struct
 from starlette.types import Receive, Send
 
+from parley.console.workers import off_loop
 from parley.engine.streams import Follower
 from parley.faces.http import Headers
 from parley.faces.sse import Chunk, write
@@ -30,19 +32,24 @@ _LEVEL = 5
 
 
 class Reply(Struct):
-    body: bytes = b""
+    body: bytes | Callable[[], bytes] = b""
+    """Bytes, or a function that renders them: it is called in a thread."""
     status: int = 200
     media: bytes = HTML
     headers: list[tuple[bytes, bytes]] = []
     """Beside those that every answer has. A `cache-control` replaces `no-store`."""
 
     async def give(self, send: Send, accepts: str, more: Headers) -> None:
-        body, headers = self.body, [*GUARDED, *self.headers, *more]
+        headers = [*GUARDED, *self.headers, *more]
         names = {name for name, _ in self.headers}
         if b"cache-control" not in names:
             headers.append((b"cache-control", b"no-store"))
-        if b"content-encoding" not in names and len(body) > _SMALL and "gzip" in accepts and _is_text(self.media):
-            body = gzip.compress(body, _LEVEL, mtime=0)
+        zips = b"content-encoding" not in names and "gzip" in accepts and _is_text(self.media)
+        if isinstance(self.body, bytes) and len(self.body) <= _SMALL:
+            body, zipped = self.body, False
+        else:
+            body, zipped = await off_loop(partial(_made, self.body, zips))
+        if zipped:
             headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
         headers += [(b"content-type", self.media), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
@@ -70,6 +77,13 @@ def redirect(path: str, status: int = 303) -> Reply:
 def path_of(*steps: str) -> str:
     """A path below the console, each step quoted: ids are other people's words."""
     return "".join(f"/{quote(step, safe='')}" for step in steps)
+
+
+def _made(body: bytes | Callable[[], bytes], zips: bool) -> tuple[bytes, bool]:
+    """Render a body, and compress it where that is worth something; returns whether it was."""
+    content = body if isinstance(body, bytes) else body()
+    zips = zips and len(content) > _SMALL
+    return gzip.compress(content, _LEVEL, mtime=0) if zips else content, zips
 
 
 def _as_it_is(chunk: Chunk) -> Chunk:

@@ -1,6 +1,6 @@
 """One request of a browser: who asks, what for, and how a page answers."""
 
-from http.cookies import CookieError, SimpleCookie
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -11,7 +11,7 @@ from parley.console.desk import Desk
 from parley.console.rendering import render
 from parley.console.replies import HTML, Reply
 from parley.core.access import Principal
-from parley.errors import ForgedRequest, Invalid, Unauthenticated
+from parley.errors import CookieTooLarge, ForgedRequest, Invalid, Unauthenticated
 from parley.faces.http import header, read_body
 from parley.security.sessions import Session
 
@@ -19,6 +19,8 @@ COOKIE = "parley_console"
 THEME = "parley_theme"
 THEMES = ("light", "dark")
 MAX_FORM = 1024 * 1024
+MAX_COOKIE = 8 * 1024
+"""Bytes of a Cookie header: twice what a browser keeps in one cookie."""
 
 Crumbs = list[tuple[str, str]]
 Form = dict[str, str]
@@ -31,7 +33,9 @@ class Visit:
         self.receive = receive
         self.query = QueryParams(scope.get("query_string", b""))
         self.path: dict[str, str] = scope.get("path_params", {})
-        self.cookies = _cookies(header(scope, b"cookie") or "")
+        cookie = header(scope, b"cookie") or ""
+        self._cookie_size = len(cookie)
+        self.cookies = _cookies(cookie) if self._cookie_size <= MAX_COOKIE else {}
         self.section = ""
         """The entry of the navigation that this page belongs to."""
         self.nav: list[Any] = []
@@ -55,6 +59,15 @@ class Visit:
     def wants_fragment(self) -> bool:
         """Whether a script of ours asks, which puts the answer into its page."""
         return header(self.scope, b"x-requested-with") == "parley"
+
+    def check_cookie_size(self) -> None:
+        """Raise CookieTooLarge for a header over the limit, and keep the session that the browser has."""
+        if self._cookie_size > MAX_COOKIE:
+            self.given.clear()
+            raise CookieTooLarge(
+                f"The Cookie header is over the limit of {MAX_COOKIE} bytes. Delete the cookies of this site.",
+                limit=MAX_COOKIE,
+            )
 
     async def identify(self) -> None:
         """By what the browser showed at login, if the request itself showed nothing."""
@@ -86,11 +99,11 @@ class Visit:
     def page(self, template: str, *, title: str, crumbs: Crumbs | None = None, status: int = 200, **more: Any) -> Reply:
         """A whole page in the frame."""
         context = self._shared() | {"title": title, "crumbs": crumbs or [], **more}
-        return Reply(render(template, context).encode(errors="replace"), status)
+        return Reply(partial(_rendered, template, context), status)
 
     def fragment(self, template: str, *, status: int = 200, **more: Any) -> Reply:
         """A piece of a page, for a script of ours."""
-        return Reply(render(template, self._shared() | more).encode(errors="replace"), status, HTML)
+        return Reply(partial(_rendered, template, self._shared() | more), status, HTML)
 
     def piece(self, template: str, **more: Any) -> str:
         return render(template, self._shared() | more)
@@ -115,10 +128,19 @@ class Visit:
         return f"{self.scope['path']}?{query}" if query else str(self.scope["path"])
 
     def set_cookie(self, name: str, value: str, life_s: int, *, hidden: bool = True) -> None:
-        secure = self.scope.get("scheme") == "https" or self.desk.base_url.startswith("https:")
+        secure = self._by_https or self.desk.base_url.startswith("https:")
         flags = f"{'; HttpOnly' if hidden else ''}{'; Secure' if secure else ''}"
         cookie = f"{name}={value}; Path=/console; Max-Age={life_s}; SameSite=Strict{flags}"
         self.given.append((b"set-cookie", cookie.encode()))
+
+    @property
+    def _by_https(self) -> bool:
+        """Whether the browser uses TLS, as the connection or a proxy says.
+
+        A header that no proxy wrote can only add the flag, which harms nobody but who sent it.
+        """
+        said = (header(self.scope, b"x-forwarded-proto") or "").partition(",")[0].strip().lower()
+        return "https" in (self.scope.get("scheme"), said)
 
     def _begin(self, credential: str) -> Session:
         session, cookie = self.desk.sessions.begin(credential)
@@ -127,8 +149,18 @@ class Visit:
         return session
 
 
+def _rendered(template: str, context: dict[str, Any]) -> bytes:
+    return render(template, context).encode(errors="replace")
+
+
 def _cookies(text: str) -> dict[str, str]:
-    try:
-        return {name: one.value for name, one in SimpleCookie(text).items()}
-    except CookieError:
-        return {}
+    """Return the console's own cookies; the first of a name wins, since browsers send the closest path first.
+
+    Not `http.cookies`: it takes quadratic time on backslashes before CPython 3.11.10 and 3.12.6 (CVE-2024-7592).
+    """
+    found: dict[str, str] = {}
+    for pair in text.split(";"):
+        name, _, value = pair.partition("=")
+        if (name := name.strip()) in (COOKIE, THEME):
+            found.setdefault(name, value.strip())
+    return found

@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from parley.core.agents import Agent
 from parley.core.nodes import MAX_DEPTH
@@ -16,6 +17,16 @@ Scope = Literal["read", "send", "admin"]
 
 USER_SCOPES: frozenset[Scope] = frozenset(("read", "send"))
 ALL_SCOPES: frozenset[Scope] = frozenset(("read", "send", "admin"))
+NO_AGENT = frozenset(("",))
+"""As `Principal.agents`: no agent at all, since no agent has an empty slug."""
+
+
+class Reach(Struct, frozen=True, omit_defaults=True):
+    """Rights of a caller that do not follow from its name. A run's log keeps them, for the runs that it starts."""
+
+    agents: tuple[str, ...] = ()
+    """The only agents that the caller may use; empty means any that it may see."""
+    admin: bool = False
 
 
 class Principal(Struct, frozen=True):
@@ -33,10 +44,31 @@ class Principal(Struct, frozen=True):
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes or "admin" in self.scopes
 
+    @property
+    def reach(self) -> Reach | None:
+        """What `parse` needs beside the name to find the same rights again; None where the name is enough."""
+        if self.kind == "local":
+            return None
+        if self.may("admin"):
+            return Reach(admin=True)
+        return Reach(tuple(sorted(self.agents))) if self.agents else None
+
     @staticmethod
-    def parse(text: str) -> "Principal":
+    def parse(text: str, reach: Reach | None = None) -> "Principal":
+        """The principal of this name. The local user has all rights; others those of `reach`, or a user's."""
         kind, _, name = text.partition(":")
-        return msgspec.convert({"kind": kind, "name": name}, Principal)
+        admin = kind == "local" or (reach is not None and reach.admin)
+        rights = {"scopes": ALL_SCOPES if admin else USER_SCOPES, "agents": reach.agents if reach else ()}
+        return msgspec.convert({"kind": kind, "name": name, **rights}, Principal)
+
+    def narrowed(self, agents: tuple[str, ...]) -> "Principal":
+        """The same principal, limited also to these agents; an empty list limits nothing."""
+        if not agents:
+            return self
+        # Only callers without the right to administer are limited, so that right ends here too.
+        return replace(
+            self, scopes=USER_SCOPES, agents=(self.agents or frozenset(agents)) & frozenset(agents) or NO_AGENT
+        )
 
 
 LOCAL = Principal("local", scopes=ALL_SCOPES)

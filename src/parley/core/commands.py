@@ -4,6 +4,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
+from parley.core.access import Principal, Reach
 from parley.core.agents import Rescue
 from parley.core.conversations import Message
 from parley.core.documents import Assignment
@@ -78,10 +79,16 @@ class Start(Struct, frozen=True):
     rules: Rules | None = None
     assignment: Assignment | None = None
     done: Completed | None = None
+    reach: Reach | None = None
+    """Rights of the caller beyond its name."""
 
     @property
     def orchestrates(self) -> bool:
         return self.rules is not None
+
+    @property
+    def caller(self) -> Principal:
+        return Principal.parse(self.principal, self.reach)
 
 
 class Fork(Struct, frozen=True):
@@ -100,6 +107,8 @@ class Fork(Struct, frozen=True):
     continues: RunId | None = None
     """The orchestration that goes on in the new run, steered so."""
     steered: Steered | None = None
+    reach: Reach | None = None
+    """Rights of who asks beyond its name."""
 
     @property
     def orchestrates(self) -> bool:
@@ -113,6 +122,8 @@ class Give(Struct, frozen=True):
     message: Message
     begin: Begin | None = None
     trace: Trace | None = None
+    agents: tuple[str, ...] = ()
+    """The only agents that the sender may use, if it is limited."""
 
 
 Report = (
@@ -245,7 +256,7 @@ def decide(run: Run | None, command: Command) -> list[Payload]:
 def _start(command: Start) -> list[Payload]:
     submitted = Submitted(
         command.agent, command.conversation, command.principal, command.parent, open=command.open,
-        assignment=command.assignment, rules=command.rules,
+        assignment=command.assignment, rules=command.rules, reach=command.reach,
     )  # fmt: skip
     events: list[Payload] = [submitted]
     if command.done is not None:
@@ -262,7 +273,7 @@ def _start(command: Start) -> list[Payload]:
 
 
 def _fork(command: Fork) -> list[Payload]:
-    copy, run = copied(command.origin, command.entries)
+    copy, run = copied(command.origin, command.entries, command.by, command.reach)
     if command.message is None and not run.inputs:
         raise Invalid("There is no input yet at this event: give one, or fork at a later event.", field="at")
     if command.message is None:
@@ -280,7 +291,7 @@ def _fork(command: Fork) -> list[Payload]:
 
 def _give(run: Run, command: Give) -> list[Payload]:
     _check_open(run)
-    events: list[Payload] = [InputReceived(command.message, command.trace)]
+    events: list[Payload] = [InputReceived(command.message, command.trace, command.agents)]
     if command.begin is not None and run.state in WAITING:
         events.append(Started(run.epoch + 1, command.begin.replica))
     return events

@@ -10,10 +10,12 @@ from typing import Literal, get_args
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from parley.core.access import Principal, Reach
 from parley.core.agents import Rescue
 from parley.core.artifacts import Parts
 from parley.core.conversations import Message
 from parley.core.documents import Assignment
+from parley.core.nesting import readable
 from parley.core.plans import Rules, Steps
 from parley.errors import BrokenChain
 from parley.ids import ConversationId, RunId
@@ -54,12 +56,16 @@ class Submitted(_Event, tag="submitted", frozen=True):
     assignment: Assignment | None = None
     """What it was made for, where a contract says more than that an agent is asked."""
     rules: Rules | None = None
+    reach: Reach | None = None
+    """Rights of the caller beyond its name, such as the agents that it is limited to."""
 
 
 class InputReceived(_Event, tag="input", frozen=True):
     message: Message
     trace: Trace | None = None
     """What the caller said about where it comes from, if it did."""
+    agents: tuple[str, ...] = ()
+    """The only agents that the sender may use, if it is limited; the turns that follow are limited to them too."""
 
 
 class Started(_Event, tag="started", frozen=True):
@@ -302,6 +308,17 @@ def type_of(payload: Payload) -> str:
     return _TYPES[type(payload)]
 
 
+def caller_of(events: Iterable[Event]) -> Principal | None:
+    """On whose behalf a run works, with the limits of everybody who has given it input; from its log."""
+    caller: Principal | None = None
+    for event in events:
+        if isinstance(event.payload, Submitted):
+            caller = Principal.parse(event.payload.principal, event.payload.reach)
+        elif isinstance(event.payload, InputReceived) and caller is not None:
+            caller = caller.narrowed(event.payload.agents)
+    return caller
+
+
 def content_of(payload: Payload | None) -> Parts:
     """The parts of an entry, whoever they come from."""
     if isinstance(payload, InputReceived):
@@ -340,7 +357,7 @@ def restored(
     if body is None:
         return Event(run, seq, at, None, None, digest or b"", hash_, type_)
     try:
-        return Event(run, seq, at, decode(body), body, hashlib.sha256(body).digest(), hash_, type_)
+        return Event(run, seq, at, decode(readable(body)), body, hashlib.sha256(body).digest(), hash_, type_)
     except (msgspec.MsgspecError, TypeError) as error:
         raise BrokenChain(f"The payload of event {seq} cannot be read.", run=run, seq=seq) from error
 

@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from parley.core.access import Reach
 from parley.core.artifacts import Parts, text_part
 from parley.core.events import (
     ArtifactAdded,
@@ -32,11 +33,16 @@ from parley.errors import (
 from parley.ids import RunId
 
 
-def copied(origin: Origin, entries: tuple[Payload, ...]) -> tuple[list[Payload], Run]:
-    """Entry for entry, so that a number means the same in both logs up to the fork; and the state there."""
+def copied(
+    origin: Origin, entries: tuple[Payload, ...], by: str, reach: Reach | None = None
+) -> tuple[list[Payload], Run]:  # fmt: skip
+    """Entry for entry, so that a number means the same in both logs up to the fork; and the state there. A fork by the
+    run's owner has the rights that the owner has now; one by an administrator stays limited as the run was."""
     copy: list[Payload] = []
     run: Run | None = None
     for seq, entry in enumerate(entries, 1):
+        if isinstance(entry, Submitted) and entry.principal == by:
+            entry = replace(entry, reach=reach)
         copy.append(_copied(run, entry, origin))
         run = evolve(run, RunId(""), seq, 0, copy[-1])
     if run is None or run.version != origin.seq:

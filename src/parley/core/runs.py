@@ -237,7 +237,7 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             state = State.SUBMITTED if run.state in WAITING else run.state
             return {"inputs": run.inputs + 1, "state": state, "trace": event.trace or run.trace}
         case Completed() | Replied():
-            return {"state": State.COMPLETED, "owner": ""}
+            return _end(run, State.COMPLETED, at)
         case ChildStarted():
             return {"children": (*run.children, event.child)}
         case TurnEnded():
@@ -256,11 +256,11 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
                 "rescues": event.attempt, "resuming": True,
             }  # fmt: skip
         case Failed():
-            return {"state": State.FAILED, "owner": ""}
+            return _end(run, State.FAILED, at)
         case Canceled():
-            return {"state": State.CANCELED, "owner": ""}
+            return _end(run, State.CANCELED, at)
         case Rejected():
-            return {"state": State.REJECTED, "owner": ""}
+            return _end(run, State.REJECTED, at)
         case Submitted():
             raise VersionConflict("A log begins once.")
         case _:
@@ -289,4 +289,13 @@ def _forked(run: Run, event: Forked) -> dict[str, Any]:
 
 def _pause(run: Run, state: State, at: int) -> dict[str, Any]:
     """The turn is over; the clock of the run's timeout stops."""
-    return {"state": state, "owner": "", "spent_ms": run.spent_ms + max(0, at - run.started_at), "rescues": 0}
+    return {"state": state, "owner": "", "spent_ms": _spent(run, at), "rescues": 0}
+
+
+def _end(run: Run, state: State, at: int) -> dict[str, Any]:
+    """The run is over, and with it the turn under way, if there is one."""
+    return {"state": state, "owner": "", "spent_ms": _spent(run, at) if run.state is State.WORKING else run.spent_ms}
+
+
+def _spent(run: Run, at: int) -> int:
+    return run.spent_ms + max(0, at - run.started_at)

@@ -25,6 +25,17 @@ _SECRET = re.compile(
     r"|(?<![\w-])eyJ[\w-]++(?:\.[\w-]*+){2,4}+",
     re.ASCII,
 )
+_PROVIDER_KEY = re.compile(
+    r"(?<![A-Za-z0-9])(?:AIza[\w-]{20,}+|AKIA[0-9A-Z]{12,}+|(?:gsk_|hf_|xai-|pplx-|r8_|xox[abp]-)[\w-]{8,}+)", re.ASCII
+)
+_NAMED_SECRET = re.compile(
+    r"((?:authorization|cookie|password|passwd|passphrase|pwd|secret|token|api[_ -]?key|(?<![a-z])key)"
+    r"[\"']?(?: (?:provided|given))?\s{0,2}+[=:]\s{0,2}+)(?!\[REDACTED)"
+    r"(?:(?:basic|bearer|digest|token)\s++)?(?:\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s,;&\"'<>(){}\[\]]++)",
+    re.IGNORECASE | re.ASCII,
+)
+"""A name of a secret with a value behind it, as error messages write it: `password=…`, `"api_key": "…"`."""
+_LOGIN_IN_URL = re.compile(r"(?<=://)[^\s/:@]{0,200}+:[^\s/@]{1,200}+(?=@)", re.ASCII)
 _EMAIL = re.compile(r"(?<![\w.%+-])[\w.%+-]++@(?:[\w-]++\.)+[^\W\d_]{2,}+")
 _PHONE = re.compile(
     r"\+\d(?:[ ().-]{0,2}+\d){7,}+|(?<![\w+.-])\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?![\w-])", re.ASCII
@@ -44,6 +55,13 @@ def sanitised_text(text: str, *, personal: bool = True) -> str:
     without = _PHONE.sub(PHONE, _EMAIL.sub(EMAIL, text))
     # A secret that was glued to a number stands by itself once the number is gone.
     return text if without == text else _SECRET.sub(REDACTED, without)
+
+
+def sanitised_error(text: str) -> str:
+    """The text of an error without secrets: by how they look, and by the names that stand before them. Error messages
+    name what they quote; other texts may speak of passwords without holding any, so they do not go through this."""
+    text = _LOGIN_IN_URL.sub(REDACTED, _PROVIDER_KEY.sub(REDACTED, sanitised_text(text, personal=False)))
+    return _NAMED_SECRET.sub(lambda found: f"{found[1]}{REDACTED}", text)
 
 
 def is_secret(name: str) -> bool:

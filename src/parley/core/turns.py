@@ -21,6 +21,7 @@ from parley.core.events import (
     Rejected,
     Replied,
 )
+from parley.core.nesting import too_deep
 from parley.errors import AgentError
 
 MAX_JOINED = 64 * 1024
@@ -121,6 +122,8 @@ def parts_of(content: Content) -> Parts:
 def _json(value: Mapping[str, object]) -> Raw:
     try:
         return Raw(msgspec.json.encode(value))
+    except RecursionError:
+        raise too_deep() from None
     except (TypeError, msgspec.MsgspecError):
         return Raw(json.dumps(value, default=str).encode())
 

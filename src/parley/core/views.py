@@ -16,6 +16,7 @@ from parley.core.events import (
     Completed,
     Event,
     Failed,
+    Forked,
     InputReceived,
     InputRequired,
     Payload,
@@ -23,13 +24,17 @@ from parley.core.events import (
     Progress,
     Rejected,
     Replied,
+    Rescued,
+    Started,
     Steered,
     Stepped,
+    Submitted,
     TurnEnded,
 )
+from parley.core.nesting import readable
 from parley.core.orchestrations import Orchestration
 from parley.core.orchestrations import evolve as evolve_steps
-from parley.core.runs import Run, State, evolve
+from parley.core.runs import WAITING, Run, State, evolve
 from parley.errors import RunNotFound
 
 
@@ -98,6 +103,11 @@ class View:
     def artifacts(self) -> list[Artifact]:
         return [_finished(building) for building in self._artifacts.values()]
 
+    @property
+    def size(self) -> int:
+        """Messages and chunks of artifacts: rendering takes time in proportion to it."""
+        return len(self._history) + sum(len(building.chunks) for building in self._artifacts.values())
+
     def snapshot(self, talk: Sequence[transcripts.Said] = ()) -> bytes:
         """All that can be seen now, to be kept when the events are forgotten; and what was said, message by message:
         a history does not tell an answer from a sign of life."""
@@ -109,8 +119,9 @@ class View:
 
     @staticmethod
     def restored(snapshot: bytes) -> "View":
-        kept, view = _decode_snapshot(snapshot), View()
-        view._run, view._status, view._history, view.reply = kept.run, kept.status, kept.history, kept.reply
+        kept, view = _decode_kept(readable(snapshot)), View()
+        view._run, view._status, view.reply = kept.run, kept.status, kept.reply
+        view._history = [_decode_said(said) for said in kept.history]
         view.orchestration = kept.orchestration
         for artifact in kept.artifacts:
             first = ArtifactAdded(
@@ -118,9 +129,31 @@ class View:
                 metadata=artifact.metadata,
             )  # fmt: skip
             view._add(first)
-        for said in (*kept.history, kept.status.said):
+        for said in (*view._history, kept.status.said):
             view._note_blobs(said.parts if said else ())
         return view
+
+    @staticmethod
+    def recent(run: Run, latest: Sequence[Event]) -> "View | None":
+        """The view of a run by its last events of STATUS_TYPES: its history is the end of the whole one, and its
+        artifacts are yet to be added. None where these events do not say what the status is."""
+        view, tail = View(), _Tail()
+        for event in latest:
+            if event.payload is None or not tail.apply(event, event.payload):
+                return None
+        if not tail.certain:
+            return None
+        view._run, view._history, view.reply = run, tail.history, tail.reply
+        view._status = Status(run.state, run.status_at, tail.said)
+        for said in (*tail.history, tail.said):
+            view._note_blobs(said.parts if said else ())
+        return view
+
+    def add_artifacts(self, events: Iterable[Event]) -> None:
+        """Feed it only what makes artifacts."""
+        for event in events:
+            if isinstance(event.payload, ArtifactAdded):
+                self._add(event.payload)
 
     def feed(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -159,9 +192,7 @@ class View:
         if self._status.state is not self.run.state or self._status.said is not None:
             self._set_status(None)
         self._note_blobs(message.parts)
-        self._history.append(
-            Said("user", message.id, message.parts, message.metadata, message.extensions, message.references)
-        )
+        self._history.append(_heard(message))
 
     def _note_blobs(self, parts: Parts) -> None:
         self.has_blobs = self.has_blobs or any(part.blob is not None for part in parts)
@@ -177,6 +208,63 @@ class View:
             building.metadata = combined(building.metadata, event.metadata)
 
 
+_STATES: dict[type[Payload], State] = {
+    Started: State.WORKING, TurnEnded: State.SUBMITTED, Rescued: State.SUBMITTED, Forked: State.SUBMITTED,
+    InputRequired: State.INPUT_REQUIRED, AuthRequired: State.AUTH_REQUIRED, Completed: State.COMPLETED,
+    Replied: State.COMPLETED, Failed: State.FAILED, Canceled: State.CANCELED, Rejected: State.REJECTED,
+}  # fmt: skip
+"""The state after an event, whatever it was before."""
+STATUS_TYPES = frozenset(
+    str(cls.__struct_config__.tag)
+    for cls in (*_STATES, Submitted, InputReceived, Progress, Planned, Stepped, Steered)
+)  # fmt: skip
+"""Types of the events that say something, or may change the state. All others leave status and history as they are."""
+
+
+class _Tail:
+    """Status and history by the end of a log, where the state before it is not known."""
+
+    def __init__(self) -> None:
+        self.history: list[Said] = []
+        self.said: Said | None = None
+        self.reply: Said | None = None
+        self.certain = False
+        """Whether `said` is what the status says. If not, it may be the last message of the history."""
+        self._state: State | None = None
+
+    def apply(self, event: Event, payload: Payload) -> bool:
+        """False for an event that does not belong here."""
+        match payload:
+            case Submitted():
+                self._state, self.certain = State.INPUT_REQUIRED if payload.open else State.SUBMITTED, True
+            case InputReceived(message):
+                self._set(None)
+                self.history.append(_heard(message))
+                self._state = State.SUBMITTED if self._state in WAITING else self._state
+            case _:
+                if event.type not in STATUS_TYPES:
+                    return False
+                self._speak(event, payload)
+        return True
+
+    def _speak(self, event: Event, payload: Payload) -> None:
+        said, after = spoken(event, payload), _STATES.get(type(payload), self._state)
+        if isinstance(payload, Steered) and payload.how == "resume" and self._state in WAITING:
+            after = State.SUBMITTED
+        if said is not None or (self._state is not None and after is not self._state):
+            self._set(said)
+        elif after is not self._state:
+            self.certain = False
+        self._state = after
+        if isinstance(payload, Replied):
+            self.reply = said
+
+    def _set(self, said: Said | None) -> None:
+        if self.said is not None:
+            self.history.append(self.said)
+        self.said, self.certain = said, True
+
+
 class _Snapshot(Struct, frozen=True, omit_defaults=True):
     run: Run
     status: Status
@@ -187,13 +275,32 @@ class _Snapshot(Struct, frozen=True, omit_defaults=True):
     orchestration: Orchestration | None = None
 
 
+class _Kept(Struct, frozen=True):
+    """A snapshot, of which messages are read one at a time: they may be many, and a thread that decodes them in one
+    call would hold up all others."""
+
+    run: Run
+    status: Status
+    history: list[Raw]
+    artifacts: list[Artifact]
+    reply: Said | None
+    orchestration: Orchestration | None = None
+
+
+class _Talk(Struct, frozen=True):
+    talk: list[Raw] = []
+
+
 def talk_in(snapshot: bytes) -> tuple[transcripts.Said, ...]:
     """The messages that were kept when the events were forgotten."""
-    return _decode_snapshot(snapshot).talk
+    return tuple([_decode_talk(said) for said in _decode_talks(readable(snapshot)).talk])
 
 
 _encode_snapshot = msgspec.json.Encoder().encode
-_decode_snapshot = msgspec.json.Decoder(_Snapshot).decode
+_decode_kept = msgspec.json.Decoder(_Kept).decode
+_decode_said = msgspec.json.Decoder(Said).decode
+_decode_talks = msgspec.json.Decoder(_Talk).decode
+_decode_talk = msgspec.json.Decoder(transcripts.Said).decode
 
 
 def view_of(events: Iterable[Event]) -> View:
@@ -219,6 +326,10 @@ class _Coded(Struct):
 
 
 _code = msgspec.json.Decoder(_Coded).decode
+
+
+def _heard(message: Message) -> Said:
+    return Said("user", message.id, message.parts, message.metadata, message.extensions, message.references)
 
 
 def spoken(event: Event, payload: Payload) -> Said | None:

@@ -13,9 +13,11 @@ from parley.definitions.imports import Imports
 from parley.definitions.kind import Kinds, Site
 from parley.definitions.kinds import KINDS
 from parley.definitions.yamls import parse_yaml
+from parley.drivers.remote import Outside, RemoteDriver
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Driver, Record, Records
 from parley.errors import ConfigurationError, DefinitionForbidden, DefinitionInvalid, NameTaken, NotFound
+from parley.security.netguard import Guard, GuardedTransport, check_places
 from parley.telemetry import tell
 
 KIND = "agent"
@@ -35,12 +37,14 @@ class _Kept(Struct, frozen=True):
 
 class Added:
     def __init__(
-        self, exchange: Exchange, records: Records, *, here: bool, kinds: Kinds = KINDS, clock: Clock = now_ms
+        self, exchange: Exchange, records: Records, *, guard: Guard | None, kinds: Kinds = KINDS, clock: Clock = now_ms
     ) -> None:
-        """`here`: whoever adds one sits at this machine, and may so name its programs, files and secrets."""
+        """`guard` decides which addresses added agents may have. None: those who add agents sit at this machine, and
+        may name its programs, files, secrets and addresses."""
         self._exchange = exchange
         self._records = records
-        self._here = here
+        self._guard = guard
+        self._outside = None if guard is None else Outside(lambda: GuardedTransport(guard))
         self._kinds = kinds
         self._clock = clock
         self._served: dict[str, _Kept] = {}
@@ -51,6 +55,8 @@ class Added:
     async def add(self, text: str, slug: str | None = None) -> Agent:
         """Serve what a definition describes, here at once and elsewhere soon. `slug` is for one that names none."""
         driver = self._driver(text, slug)
+        if self._guard is not None and isinstance(driver, RemoteDriver):
+            await check_places(self._guard, driver.url)
         name, body = driver.agent.slug, (text if slug is None else f"{text.rstrip()}\nslug: {slug}\n").encode()
         if name in self._exchange.agents or not await self._records.add(Record(KIND, "", name, body, self._clock())):
             raise NameTaken(f"There is an agent {name} already.", field="slug")
@@ -75,6 +81,12 @@ class Added:
         self._served = {slug: one for slug, body in kept.items() if (one := self._made(slug, body))}
         self._apply()
 
+    async def close(self) -> None:
+        """Close the connections of added agents."""
+        if self._outside is not None:
+            async with self._outside.kept():
+                pass
+
     def _made(self, slug: str, body: bytes) -> _Kept | None:
         before = self._served.get(slug)
         if before is not None and before.body == body:
@@ -98,9 +110,9 @@ class Added:
             draft = drafted(document, self._kinds, slug, faults)
             if draft is None or faults:
                 raise together(faults)
-            if not self._here:
+            if self._guard is not None:
                 _check_abroad(draft.kind, cast(dict[str, Any], document.value))
-            return build(draft, self._kinds[draft.kind], Site(Path.cwd(), Imports()))
+            return build(draft, self._kinds[draft.kind], Site(Path.cwd(), Imports(), self._outside))
         except ConfigurationError as error:
             raise DefinitionInvalid(error.message) from None
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from typing import Literal
 
 from msgspec import Struct
@@ -13,9 +14,18 @@ from parley.definitions.places import folder_at, program_at
 from parley.drivers.command import MAX_OUTPUT, Command, CommandDriver
 from parley.errors import Invalid
 from parley.processes.programs import Program
+from parley.processes.sandbox import Sandbox
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MEGABYTE = 1024 * 1024
+
+
+class SandboxOptions(Struct, frozen=True):
+    """What the program may see in its sandbox, beside the system and `cwd`; folders are relative to the definition."""
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    network: bool = False
 
 
 class CommandOptions(Struct, frozen=True):
@@ -30,7 +40,10 @@ class CommandOptions(Struct, frozen=True):
     max_output_bytes: int = MAX_OUTPUT
     memory_mb: int | None = None
     cpu_s: int | None = None
+    file_mb: int | None = None
     grace_s: float = 2.0
+    sandbox: bool | SandboxOptions = False
+    """Run it in bubblewrap; true is a sandbox without further folders and without network."""
 
 
 def start_command(slug: str, options: CommandOptions, site: Site) -> Agent:
@@ -42,9 +55,20 @@ def build_command(agent: Agent, options: CommandOptions, site: Site) -> CommandD
     _check(options)
     program = Program(
         (program_at(options.run[0], site.folder), *options.run[1:]), folder_at(options.cwd, site.folder),
-        (options.memory_mb or 0) * _MEGABYTE, options.cpu_s or 0, options.grace_s,
+        (options.memory_mb or 0) * _MEGABYTE, options.cpu_s or 0, (options.file_mb or 0) * _MEGABYTE, options.grace_s,
+        _sandbox(options, site),
     )  # fmt: skip
     return CommandDriver(agent, Command(program, options.input, options.output, options.env, options.max_output_bytes))
+
+
+def _sandbox(options: CommandOptions, site: Site) -> Sandbox | None:
+    if options.sandbox is False:
+        return None
+    if shutil.which("bwrap") is None:
+        raise Invalid("needs bubblewrap: install the package bubblewrap, which has the program bwrap", field="sandbox")
+    asked = SandboxOptions() if options.sandbox is True else options.sandbox
+    read, write = ([folder_at(one, site.folder, "sandbox") for one in names] for names in (asked.read, asked.write))
+    return Sandbox((folder_at(options.cwd, site.folder), *read), tuple(write), network=asked.network)
 
 
 def _check(options: CommandOptions) -> None:
@@ -58,7 +82,8 @@ def _check(options: CommandOptions) -> None:
         if _VARIABLE.fullmatch(name) is None:
             raise Invalid("lists the names of environment variables, not their values", field="env")
     for name, least, most in (
-        ("max_output_bytes", 1, 1 << 40), ("memory_mb", 1, 1 << 24), ("cpu_s", 1, 1 << 24), ("grace_s", 0, 3600)
+        ("max_output_bytes", 1, 1 << 40), ("memory_mb", 1, 1 << 24), ("cpu_s", 1, 1 << 24),
+        ("file_mb", 1, 1 << 24), ("grace_s", 0, 3600),
     ):  # fmt: skip
         value = getattr(options, name)
         if value is not None and not least <= value <= most:

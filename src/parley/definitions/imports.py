@@ -61,6 +61,11 @@ class Imports:
             if id(one.module) not in kept:
                 _drop(one.module.__name__)
 
+    def keep_unread(self, before: "Imports") -> None:
+        """Keep the modules of files that were not loaded this time: agents of a faulty definition still use them."""
+        for path, loaded in before.loaded.items():
+            self.loaded.setdefault(path, loaded)
+
     def _load(self, path: Path, name: str, packages: list[str] | None = None) -> ModuleType:
         self._note(path)
         key = path.resolve()

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from parley.core.agents import Agent, plain_name
 from parley.definitions.imports import Imports
+from parley.drivers.remote import Outside
 from parley.engine.ports import Driver
 
 Options = TypeVar("Options", bound=Struct)
@@ -19,6 +20,8 @@ class Site(Struct, frozen=True):
 
     folder: Path
     imports: Imports
+    outside: Outside | None = None
+    """The guarded connections of agents whose address an operator of this machine has not written."""
 
 
 def blank(slug: str, options: Struct, site: Site) -> Agent:

@@ -19,6 +19,7 @@ from parley.drivers.agentzero import AgentZeroOptions
 from parley.drivers.edge import EdgeDriver, EdgeOptions
 from parley.drivers.function import Function, FunctionDriver
 from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
+from parley.drivers.remote.options import BINDINGS
 from parley.engine.ports import Driver
 from parley.errors import Invalid
 
@@ -61,7 +62,13 @@ def _start_remote(slug: str, options: RemoteOptions, site: Site) -> Agent:
 
 
 def _build_remote(agent: Agent, options: RemoteOptions, site: Site) -> Driver:
-    return RemoteDriver(agent, options)
+    if site.outside is None:
+        return RemoteDriver(agent, options)
+    # A guard looks after HTTP only.
+    bindings = tuple(one for one in options.bindings or BINDINGS if one != "GRPC")
+    if not bindings:
+        raise Invalid("an agent that is added like this is called by JSONRPC or HTTP+JSON", field="bindings")
+    return RemoteDriver(agent, replace(options, bindings=bindings), site.outside)
 
 
 def _build_edge(agent: Agent, options: EdgeOptions, site: Site) -> Driver:

@@ -93,6 +93,8 @@ class Reading:
                 self._folder(where.folder)
         if where.tables is not None:
             self._toml(where.tables)
+        if before is not None and self.faults:
+            self.imports.keep_unread(before.imports)
 
     @property
     def defined(self) -> list[Defined]:
@@ -110,6 +112,11 @@ class Reading:
     def check(self) -> None:
         if self.faults:
             raise together(self.faults)
+
+    def is_faulty(self, file: str) -> bool:
+        """Whether a file, or the folder or code that it needs, could not be read without a fault."""
+        folders = {str(folder) for folder in Path(file).parents}
+        return any(fault.details.get("file") == file or fault.details.get("file") in folders for fault in self.faults)
 
     def _note(self, path: Path) -> None:
         self.marks.setdefault(path, mark(path))

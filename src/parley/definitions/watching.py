@@ -1,15 +1,17 @@
-"""Definitions that follow their files: what is wrong is told and changes nothing, what is right is in force at once."""
+"""Definitions that follow their files. Each file stands alone: one that is wrong is reported and keeps its last good
+agents, and all others are in force at once."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
+from msgspec import Struct
 from watchfiles import Change, awatch  # pyright: ignore[reportUnknownVariableType]
 
 from parley.definitions.kind import Kinds
 from parley.definitions.kinds import KINDS
-from parley.definitions.reading import YAML, Reading, Sources
+from parley.definitions.reading import YAML, Defined, Reading, Sources
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Driver
 from parley.errors import ConfigurationError
@@ -23,35 +25,60 @@ SETTLE_S = 0.3
 _SUFFIXES = (*YAML, ".py", ".toml")
 
 
+class Problem(Struct, frozen=True):
+    """A definition that cannot be used, and the agents that its last good version still serves."""
+
+    file: str
+    message: str
+    serving: tuple[str, ...] = ()
+
+
 class Definitions:
-    """The agents that files define, as they were when last read without a fault."""
+    """The agents that files define. A file that cannot be read keeps the agents of its last good version."""
 
     def __init__(self, where: Sources, always: Sequence[Driver] = (), kinds: Kinds = KINDS) -> None:
         """`always` are agents that come from elsewhere; a definition with the slug of one takes its place."""
         self._where = where
         self._always = always
         self._kinds = kinds
-        self._good = self._last = Reading(where, kinds=kinds)
-        self._good.check()
+        self._last = Reading(where, kinds=kinds)
+        self._served = {one.driver.agent.slug: one for one in self._last.defined}
+        if not self._served and not always:
+            self._last.check()
+        _tell_refused(self._last.faults)
 
     @property
     def drivers(self) -> list[Driver]:
-        return self._with_always(self._good)
+        defined = [one.driver for one in self._served.values()]
+        return [*(driver for driver in self._always if driver.agent.slug not in self._served), *defined]
+
+    def problems(self) -> list[Problem]:
+        """Definitions that cannot be used at the moment."""
+        return [
+            Problem(file, fault.message, tuple(slug for slug, one in self._served.items() if one.file == file))
+            for fault in self._last.faults
+            for file in [str(fault.details.get("file", ""))]
+        ]
 
     async def refresh(self, exchange: Exchange) -> None:
-        """Read everything again; all of it is applied, or nothing."""
+        """Read everything again and serve what is right; a file that is wrong changes nothing."""
         reading = await self._read_settled()
-        told = [fault.message for fault in self._last.faults]
-        self._last = reading
-        if reading.faults:
-            reading.imports.forget(self._good.imports)
-            _tell_refused([fault for fault in reading.faults if fault.message not in told])
-            return
-        changed = exchange.replace(self._with_always(reading))
-        self._good.imports.forget(reading.imports)
-        self._good = reading
+        before, self._last = self._last, reading
+        told = [fault.message for fault in before.faults]
+        _tell_refused([fault for fault in reading.faults if fault.message not in told])
+        self._served = self._merged(reading)
+        changed = exchange.replace(self.drivers)
+        before.imports.forget(reading.imports)
         if changed.added or changed.replaced or changed.removed:
             tell("agents.reloaded", added=changed.added, replaced=changed.replaced, removed=changed.removed)
+
+    def _merged(self, reading: Reading) -> dict[str, Defined]:
+        """What was read, and beside it the last good agents of files that are wrong now."""
+        merged = {one.driver.agent.slug: one for one in reading.defined}
+        for slug, one in self._served.items():
+            if reading.is_faulty(one.file):
+                merged.setdefault(slug, one)
+        return merged
 
     async def watch(self, exchange: Exchange, stop: asyncio.Event) -> None:
         """Refresh whenever something changes, until told to stop."""
@@ -90,19 +117,15 @@ class Definitions:
             await asyncio.sleep(SETTLE_S)
             if not reading.stale:
                 break
-            reading.imports.forget(self._good.imports)
+            reading.imports.forget(self._last.imports)
             reading = await self._read()
         return reading
 
     async def _read(self) -> Reading:
-        return await asyncio.to_thread(Reading, self._where, self._good, self._kinds)
+        return await asyncio.to_thread(Reading, self._where, self._last, self._kinds)
 
     def _loses(self, reading: Reading) -> bool:
-        return not reading.faults and bool(_slugs(self._good) - _slugs(reading))
-
-    def _with_always(self, reading: Reading) -> list[Driver]:
-        defined = _slugs(reading)
-        return [*(driver for driver in self._always if driver.agent.slug not in defined), *reading.drivers]
+        return bool(self._served.keys() - self._merged(reading).keys())
 
 
 @asynccontextmanager
@@ -119,10 +142,6 @@ async def following(definitions: Definitions, exchange: Exchange) -> AsyncGenera
 
 def _concerns(change: Change, path: str) -> bool:
     return path.endswith(_SUFFIXES) or (change is not Change.modified and Path(path).suffix == "")
-
-
-def _slugs(reading: Reading) -> set[str]:
-    return {driver.agent.slug for driver in reading.drivers}
 
 
 def _tell_refused(faults: Sequence[ConfigurationError]) -> None:

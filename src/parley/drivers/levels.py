@@ -1,7 +1,13 @@
-"""The operator is told when a role's PACE level changes, and what the client sees instead of it."""
+"""What drivers of organisations share: the log of PACE levels, and the artifact of a failure report."""
 
+import msgspec
+from msgspec import Raw
+
+from parley.core.artifacts import Part
+from parley.core.turns import ArtifactChunk
 from parley.engine.turns import Turn
 from parley.orgkernel.definitions import Level
+from parley.orgkernel.pace import GivenUp
 from parley.orgkernel.salute import Report
 from parley.telemetry import tell
 
@@ -25,3 +31,8 @@ class Levels:
             "org.pace", run=self._turn.run_id, agent=self._turn.agent.slug, role=report.unit.role_id,
             before=before, pace=level, state=STATES[level],
         )  # fmt: skip
+
+
+def failure_report(given_up: GivenUp) -> ArtifactChunk:
+    content = Part(data=Raw(msgspec.json.encode(given_up)), media_type="application/json")
+    return ArtifactChunk(content, "failure-report", "Failure report", filename="failure-report.json")

@@ -1,6 +1,6 @@
 """Large bytes and large texts live beside the log: an event holds a reference, a reader gets them back."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -8,6 +8,7 @@ from parley.core.artifacts import BlobRef, Part, Parts, any_beside, is_beside
 from parley.core.commands import Report
 from parley.core.conversations import Message
 from parley.core.events import SPOKEN, Event, content_of, with_content
+from parley.engine.offload import paced
 from parley.engine.ports import Blobs
 
 INLINE_BYTES = 32 * 1024
@@ -38,9 +39,9 @@ class Attachments:
             return parts
         return tuple([await self._get(part) for part in parts])
 
-    async def told(self, events: Iterable[Event]) -> list[Event]:
+    async def told(self, events: Sequence[Event]) -> list[Event]:
         """The events with all that was said in place. Files stay where they are: they are asked for."""
-        return [await self._told(event) for event in events]
+        return [await self._told(event) async for some in paced(events) for event in some]
 
     async def _told(self, event: Event) -> Event:
         parts = content_of(event.payload)

@@ -11,7 +11,9 @@ from parley.clock import Clock, now_ms
 from parley.core.commands import Command, Fork, Start, decide
 from parley.core.documents import Change
 from parley.core.events import GENESIS, Event, sealed
+from parley.core.nesting import MAX_STORED_DEPTH, is_deeper, too_deep
 from parley.core.runs import Run, State, evolve
+from parley.engine.offload import LARGE
 from parley.engine.ports import Append, Done, Key, Store, StoredKey
 from parley.errors import (
     Conflict,
@@ -62,6 +64,17 @@ class _Entry(Struct, gc=False):
     def succeed(self) -> None:
         if not self.future.done() and self.outcome is not None:
             self.future.set_result(self.outcome)
+
+
+class _Decisions(Struct):
+    """What becomes of some entries: the run after them, and what they add to its log."""
+
+    run: Run | None
+    hash: bytes
+    events: list[Event] = []
+    entries: list[_Entry] = []
+    refused: list[tuple[_Entry, Exception]] = []
+    idle: bool = False
 
 
 class _Box:
@@ -232,25 +245,36 @@ class Commands:
         return self._decide(box, entries, fresh=True)
 
     def _decide(self, box: _Box, entries: list[_Entry], *, fresh: bool = False) -> None:
-        run, hash_ = box.run, box.hash
-        events: list[Event] = []
-        decided: list[_Entry] = []
-        refused: list[tuple[_Entry, Exception]] = []
-        idle = False
         if len(entries) > 1:
             entries, rivals = _distinct(entries)
             box.rivals += rivals
+        if any(_is_long(entry) for entry in entries):
+            self._spawn(self._decide_off_loop(box, entries, fresh))
+        else:
+            self._write(box, entries, self._decided(box, entries), fresh)
+
+    async def _decide_off_loop(self, box: _Box, entries: list[_Entry], fresh: bool) -> None:
+        """Decide in a thread. Nothing else touches the box meanwhile: it is busy."""
+        self._write(box, entries, await asyncio.to_thread(self._decided, box, entries), fresh)
+
+    def _decided(self, box: _Box, entries: list[_Entry]) -> "_Decisions":
+        made = _Decisions(box.run, box.hash)
         for entry in entries:
             try:
-                after, hash_after, added = self._apply(box.id, run, hash_, entry)
+                after, hash_after, added = self._apply(box.id, made.run, made.hash, entry)
             except Exception as error:  # noqa: BLE001 - a defect in a rule must reach its caller, not stall the box
-                refused.append((entry, error))
+                made.refused.append((entry, error))
                 continue
             entry.outcome = Outcome(after, added)
-            run, hash_ = after, hash_after
-            events += added
-            decided.append(entry)
-            idle = idle or not added
+            made.run, made.hash = after, hash_after
+            made.events += added
+            made.entries.append(entry)
+            made.idle = made.idle or not added
+        return made
+
+    def _write(self, box: _Box, entries: list[_Entry], made: "_Decisions", fresh: bool) -> None:
+        run, hash_, events, decided = made.run, made.hash, made.events, made.entries
+        refused, idle = made.refused, made.idle
         if self._shared and not fresh and (refused or idle):
             # Another replica may have written since. An append would find out; what appends nothing has to look.
             box.loaded = False
@@ -307,6 +331,8 @@ class Commands:
                         f"An event of {len(event.body)} bytes is over the limit of {self._max_payload}.",
                         size=len(event.body), limit=self._max_payload,
                     )  # fmt: skip
+                if event.body is not None and is_deeper(event.body, MAX_STORED_DEPTH):
+                    raise too_deep()
                 run, hash_ = evolve(run, run_id, event.seq, at, payload), event.hash
                 added.append(event)
         if run is None:
@@ -354,6 +380,11 @@ class Commands:
 
     def _holds(self, key: Key, stored: StoredKey) -> bool:
         return key.lasting or stored.at >= self._clock() - KEY_LIFE_MS
+
+
+def _is_long(entry: _Entry) -> bool:
+    """Whether to decide it takes long: a fork copies, folds and hashes every event of another run."""
+    return any(isinstance(command, Fork) and len(command.entries) > LARGE for command in entry.commands)
 
 
 def _distinct(entries: list[_Entry]) -> tuple[list[_Entry], list[_Entry]]:

@@ -5,6 +5,7 @@ from it. So it is rescued as any run is, and whoever takes it up finds what was 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from functools import partial
 from mimetypes import MimeTypes
 
 from msgspec import UNSET
@@ -15,7 +16,7 @@ from parley.core.access import Principal, may_use
 from parley.core.agents import Agent
 from parley.core.artifacts import Part, Parts, text_part
 from parley.core.canonical import Json
-from parley.core.commands import Emit
+from parley.core.commands import Cancel, Emit
 from parley.core.conversations import hops_of
 from parley.core.events import Completed, Event, Failed, InputRequired, Planned, Stepped
 from parley.core.orchestrations import Orchestration, StepState, evolve, foreseen, words_of
@@ -105,7 +106,7 @@ class Conducted:
     async def _planned(self, turn: Turn, state: Orchestration) -> Orchestration:
         await self._check_depth(turn.run_id)
         steps = await self._plan(turn)
-        check_plan(steps, self._refusal)
+        check_plan(steps, partial(self._refusal, turn.principal))
         exchange = self._conductor.exchange
         planned = Emit(turn.epoch, Planned(steps, turn.number))
         await exchange.commands.execute(turn.run_id, planned)
@@ -119,10 +120,10 @@ class Conducted:
         offered = [one for one in self._conductor.exchange.agents.values() if may_use(principal, one)]
         return await self._driver.plan(turn, offered)
 
-    def _refusal(self, step: Step) -> str | None:
+    def _refusal(self, principal: Principal, step: Step) -> str | None:
         if step.agent == self._agent.slug and isinstance(self._driver, Orchestrating):
             return "a workflow cannot be a step of itself."
-        return self._conductor.steps.refusal(step)
+        return self._conductor.steps.refusal(step, principal)
 
     async def _check_depth(self, run_id: RunId) -> None:
         """Two workflows may name each other."""
@@ -273,7 +274,7 @@ class Performance:
         given = rendered(step, message, said)
         whole = not step.depends_on and step.input is UNSET
         parts = state.message if whole else _parts(given)
-        principal, trace = state.principal, self._turn.trace
+        principal, trace = self._turn.principal, self._turn.trace
         return Order(run, self._turn.run_id, step, given, parts, principal, self._hops, trace)
 
     async def _readable(self, parts: Parts) -> Parts:
@@ -298,8 +299,7 @@ class Performance:
             task.cancel()
         if one.run is not None:
             with suppress(RunEnded, RunNotFound):
-                principal = Principal.parse(self.state.principal)
-                await self._exchange.cancel(one.run, principal, reason="The step took too long.")
+                await self._exchange.stop(one.run, Cancel(self.state.principal, "The step took too long."))
 
 
 def _fed(state: Orchestration, events: list[Event]) -> Orchestration:

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 
 import msgspec
 from msgspec import UNSET, Struct
 
 from parley.clock import Clock, now_ms
 from parley.core.access import Principal
+from parley.core.commands import Cancel
 from parley.core.documents import Conversation, DropConversation, Kind
 from parley.core.events import ENDINGS, Completed
 from parley.core.runs import FOLD, Run
@@ -18,6 +20,7 @@ from parley.engine.commands import Outcome
 from parley.engine.documents import Asking, Documents
 from parley.engine.exchange import Exchange
 from parley.engine.export import Cover, Press, Sheet
+from parley.engine.offload import off_loop_bytes
 from parley.engine.ports import Library, Listing
 from parley.engine.streams import PAGE
 from parley.errors import ConversationBusy, ConversationNotFound, ExportNotFound, Invalid, Outdated, RunEnded
@@ -238,7 +241,7 @@ class Conversations:
                     yield said
             cursor = events[-1].seq
         if not cursor and (head := await self._exchange.store.head(run.id)) and head.snapshot:
-            for said in talk_in(head.snapshot):
+            for said in await off_loop_bytes(len(head.snapshot), partial(talk_in, head.snapshot)):
                 yield said
 
     async def _sheets(self, begun: Conversation, *, wanted: bool) -> AsyncGenerator[Sheet, None]:
@@ -280,7 +283,7 @@ class Conversations:
 
     async def _stopped(self, run: Run, principal: Principal) -> None:
         try:
-            outcome = await self._exchange.cancel(run.id, principal, reason="Its conversation is being deleted.")
+            outcome = await self._exchange.stop(run.id, Cancel(str(principal), "Its conversation is being deleted."))
         except RunEnded:
             return
         with await self._exchange.follow(run.id, run.version) as follower:

@@ -152,7 +152,7 @@ class Delegations:
     async def _expire(self, run: Run) -> None:
         try:
             seconds = self._ceiling_ms / 1000
-            await self._exchange.fail(run, Fail("timeout", f"The delegation took longer than {seconds:g} s."))
+            await self._exchange.give_up(run, Fail("timeout", f"The delegation took longer than {seconds:g} s."))
         except (RunEnded, RunNotFound):
             return
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
+from parley.core.nesting import readable
 from parley.core.sanitising import sanitised
 from parley.engine.ports import Place, Record, Records
 from parley.errors import KeyReused
@@ -61,4 +62,4 @@ def _clean(delivery: Delivery) -> Delivery:
 
 
 def _kept(record: Record) -> Kept:
-    return replace(msgspec.json.decode(record.body, type=Kept), at=record.at)
+    return replace(msgspec.json.decode(readable(record.body), type=Kept), at=record.at)

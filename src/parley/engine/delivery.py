@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.clock import Clock
-from parley.core.events import Event
+from parley.core.events import ENDINGS, Event
 from parley.core.runs import Run
 from parley.engine.hooks import Ended, Entry, Hook, Hooks, Kept
 from parley.engine.ports import Head
@@ -32,9 +32,10 @@ PAGE = 100
 
 
 class Verdict(Struct, frozen=True):
-    """What came of one post. `silent`: the event is none that a receiver is told."""
+    """What came of one post. `silent`: the event is none that a receiver is told. `refused`: to be tried again, before
+    anything later. `rejected`: the receiver will not take this update; the next one may be sent. `gone`: no more."""
 
-    how: Literal["delivered", "silent", "refused", "gone"]
+    how: Literal["delivered", "silent", "refused", "rejected", "gone"]
     reason: str = ""
     after_s: float = 0.0
     """How long the receiver asks to be left alone."""
@@ -80,6 +81,8 @@ class Delivery:
         until = time.monotonic() + TURN_S
         while self._leads() and time.monotonic() < until:
             head = await self._log.head(run_id)
+            if progress.kept.ended == "dead":
+                return await self._attempt_completion(progress, head)
             if head is None or progress.kept.cursor < head.floor:
                 return await self._end(progress, "finished")
             if progress.kept.cursor >= head.run.version:
@@ -91,8 +94,9 @@ class Delivery:
                 if verdict.how == "gone":
                     return await self._end(progress, "gone", verdict.reason)
                 if verdict.how == "refused":
-                    return await self._put_off(progress, verdict)
-                progress.kept = replace(progress.kept, cursor=event.seq, attempts=0, reason="", asked_s=0.0)
+                    last = head.run.ended and event.seq == head.run.version
+                    return await self._put_off(progress, verdict, last=last)
+                progress.kept = _passed(progress.kept, event, verdict)
                 if progress.unsaved_s > SAVE_S and await progress.save(self._clock()) is None:
                     return None
                 if time.monotonic() >= until or not self._leads():
@@ -111,7 +115,22 @@ class Delivery:
             return Verdict("refused", type(error).__name__)
         if verdict.how == "delivered":
             tell("push.delivered", run=run.id, hook=hook.id, seq=event.seq, receiver=hook.receiver)
+        elif verdict.how == "rejected":
+            tell(
+                "push.rejected", run=run.id, hook=hook.id, seq=event.seq, receiver=hook.receiver, reason=verdict.reason
+            )  # fmt: skip
         return verdict
+
+    async def _attempt_completion(self, progress: "_Progress", head: Head | None) -> Entry | None:
+        """Post the end of a run once, to a receiver that was given up before; until then look at the run now and then.
+        What the receiver has been told stays as it is, so that a redrive tells everything else."""
+        if head is not None and not head.run.ended:
+            return await progress.save(self._clock() + int(LOOK_S[1] * 1000))
+        if head is not None and (left := head.run.version - head.floor):
+            events = await self._log.read(head.run.id, head.run.version - min(left, PAGE), PAGE)
+            if end := next((event for event in reversed(events) if event.type in ENDINGS), None):
+                await self._post(progress.kept.hook, head.run, end)
+        return await progress.save(None)
 
     async def _rest(self, progress: "_Progress") -> Entry | None:
         now = self._clock()
@@ -119,15 +138,18 @@ class Delivery:
         quiet_s = min(max((now - since) / 1000, LOOK_S[0]), LOOK_S[1])
         return await progress.save(now + int(quiet_s * random.uniform(1000, 1500)))
 
-    async def _end(self, progress: "_Progress", how: Ended, reason: str = "") -> Entry | None:
+    async def _end(
+        self, progress: "_Progress", how: Ended, reason: str = "", due: int | None = None
+    ) -> Entry | None:  # fmt: skip
         progress.kept = replace(progress.kept, ended=how, reason=reason or progress.kept.reason)
-        left = await progress.save(None)
+        left = await progress.save(due)
         if how != "finished" and left is not None:
             hook = left.hook
             tell(f"push.{how}", run=hook.task, hook=hook.id, receiver=hook.receiver, reason=left.kept.reason)
         return left
 
-    async def _put_off(self, progress: "_Progress", verdict: Verdict) -> Entry | None:
+    async def _put_off(self, progress: "_Progress", verdict: Verdict, *, last: bool) -> Entry | None:
+        """Try again later, or give up. `last`: the refused update is the end of the run."""
         hook, attempts = progress.kept.hook, progress.kept.attempts + 1
         tell(
             "push.refused", run=hook.task, hook=hook.id, receiver=hook.receiver, attempts=attempts,
@@ -136,7 +158,7 @@ class Delivery:
         asked_s = min(verdict.after_s, MAX_PAUSE_S)
         progress.kept = replace(progress.kept, attempts=attempts, reason=verdict.reason, asked_s=asked_s)
         if attempts >= MAX_ATTEMPTS:
-            return await self._end(progress, "dead")
+            return await self._end(progress, "dead", due=None if last else self._clock())
         # Longer each time, and never for all at the same moment.
         pause_s = max(self._backoff(attempts) * random.uniform(0.5, 1.0), asked_s)
         return await progress.save(self._clock() + int(1000 * pause_s))
@@ -145,13 +167,21 @@ class Delivery:
         """Whether it is to be left alone for now. One that is put off for longer than anybody would was put off by a
         clock that was wrong, or by one that was right before ours was."""
         left_ms = (entry.record.due or 0) - self._clock()
-        return entry.kept.attempts > 0 and 0 < left_ms <= 1000 * self._longest_s(entry.kept)
+        return entry.state == "retrying" and 0 < left_ms <= 1000 * self._longest_s(entry.kept)
 
     def _longest_s(self, kept: Kept) -> float:
         return max(self._backoff(kept.attempts), kept.asked_s)
 
     def _backoff(self, attempts: int) -> float:
         return self._backoff_s[min(attempts, len(self._backoff_s)) - 1]
+
+
+def _passed(kept: Kept, event: Event, verdict: Verdict) -> Kept:
+    """Progress past an event that was delivered, not to be told, or rejected."""
+    kept = replace(kept, cursor=event.seq, attempts=0, asked_s=0.0, reason="" if kept.attempts else kept.reason)
+    if verdict.how != "rejected":
+        return kept
+    return replace(kept, rejected=kept.rejected + 1, reason=verdict.reason)
 
 
 class _Progress:

@@ -35,9 +35,9 @@ from parley.core.runs import Run
 from parley.core.views import View
 from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange
-from parley.engine.ports import Found, Key, Library
+from parley.engine.ports import Found, Key, Library, Sampled
 from parley.engine.requests import keyed
-from parley.engine.streams import read_all
+from parley.engine.views import read_view
 from parley.errors import (
     ConversationNotFound,
     CurrentVersion,
@@ -232,8 +232,8 @@ class Documents:
         assignment = run.assignment
         if assignment is None or assignment.document is None:
             return ()
-        view = View()
-        view.feed(event for event in await read_all(self._exchange.store, run.id) if event.seq < events[0].seq)
+        head = await self._exchange.store.head(run.id)
+        view = await read_view(self._exchange.store, head, events[0].seq - 1) if head is not None else View()
         view.feed(events)
         response = next((one for one in reversed(view.artifacts) if one.name == RESPONSE), None)
         answer = await self._answer(view, response)
@@ -279,11 +279,14 @@ class Documents:
     async def _ask(
         self, asking: Asking, assignment: Assignment, parts: Parts, how: Drawing | None = None
     ) -> Outcome:  # fmt: skip
+        driver = self._exchange.driver(asking.agent)
+        if how is not None and isinstance(driver, Sampled):
+            driver.check_sampling(how.model, how.max_tokens)
         drawing = msgspec.json.encode({SAMPLING: how}) if how is not None and how != Drawing() else b""
         message = Message(new_id(), parts, Raw(drawing) if drawing else UNSET)
         start = Start(
             asking.agent, ConversationId(asking.conversation), str(asking.principal), message, asking.parent,
-            assignment=assignment,
+            assignment=assignment, reach=asking.principal.reach,
         )  # fmt: skip
         return await self._exchange.assign(start, asking.once, asking.run)
 

@@ -27,7 +27,7 @@ from parley.engine.execution import GRACE_S
 from parley.engine.leases import Leases, lease_of
 from parley.engine.membership import Loop
 from parley.engine.ports import LASTING, Key, Moment, Record, Records
-from parley.engine.streams import read_all
+from parley.engine.streams import pages
 from parley.errors import Conflict, KeyReused, LateResult, LeaseLost, ParleyError, RunNotFound, TaskRunEnded
 from parley.ids import RunId
 from parley.telemetry import tell
@@ -244,7 +244,8 @@ class Elsewhere:
         return Claim(lease, outcome.run, inputs, asked_by, until)
 
     async def _unread(self, run: Run) -> list[Message]:
-        given = _messages(await read_all(self._store, run.id))[run.read : run.inputs]
+        events = [event async for page in pages(self._store, run.id, types=("input",)) for event in page]
+        given = _messages(events)[run.read : run.inputs]
         load = self._exchange.attachments.loaded
         return [replace(message, parts=await load(message.parts)) for message in given]
 

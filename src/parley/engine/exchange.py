@@ -8,14 +8,14 @@ from functools import partial
 from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
-from parley.core.access import Principal, may_see
+from parley.core.access import Principal, may_see, may_use
 from parley.core.agents import Agent, check_content
 from parley.core.artifacts import check_parts, text_part
 from parley.core.commands import Adopt, Begin, Cancel, Close, Fail, Fork, Give, Start
 from parley.core.conversations import Message, conversation_for, hops_metadata
 from parley.core.events import Event, Rejected
 from parley.core.runs import WAITING, Run, State
-from parley.core.views import View, view_of
+from parley.core.views import View
 from parley.engine.admission import UNLIMITED, Admission, Allowance, Asked
 from parley.engine.attachments import SAID_BYTES, Attachments
 from parley.engine.bells import Bells
@@ -28,8 +28,9 @@ from parley.engine.planning import StepRunner
 from parley.engine.ports import Blobs, Cluster, Distant, Driver, Key, LogStore, Signals
 from parley.engine.requests import Branch, Opening, Send, branch_key, same_run, send_key, start_of
 from parley.engine.retention import Retention
-from parley.engine.roster import Changed, Roster, Unlisted
-from parley.engine.streams import Follower, Streams, read_all
+from parley.engine.roster import Changed, Roster, Unlisted, no_agent
+from parley.engine.streams import Follower, Streams
+from parley.engine.views import folded, read_view, recent_view
 from parley.errors import (
     Invalid,
     RunEnded,
@@ -87,6 +88,24 @@ class Exchange:
     def agent(self, slug: str) -> Agent:
         return self.agents.agent(slug)
 
+    def usable(self, slug: str, principal: Principal) -> Agent:
+        """The agent, if the principal may start runs of it; else AgentNotFound, as for one that does not exist."""
+        agent = self.agents.agent(slug)
+        if not may_use(principal, agent):
+            raise no_agent(slug)
+        return agent
+
+    def permits(self, run: Run, principal: Principal) -> bool:
+        """Whether a run exists for a principal: it is theirs, and they may use its agent, if that is still served."""
+        if run.gone or not may_see(principal, run.principal):
+            return False
+        driver = self.agents.driver(run.agent)
+        return driver is None or may_use(principal, driver.agent)
+
+    def _check(self, run: Run, principal: Principal) -> None:
+        if not self.permits(run, principal):
+            raise RunNotFound("Task not found.")
+
     def driver(self, slug: str) -> Driver | None:
         return self.agents.driver(slug)
 
@@ -142,20 +161,23 @@ class Exchange:
         """Durable when it returns: the run exists, and will be worked on whatever happens to this process."""
         with span("runtime.ingest", agent=send.agent):
             check_parts(send.message.parts)
-            agent = self.agent(send.agent)
+            agent = self.usable(send.agent, send.principal)
             check_content(agent, send.message.parts)
             run = await self.visible(send.run, send.principal, agent.slug) if send.run else None
             conversation = conversation_for(send.conversation, run.conversation if run else None)
             key = send_key(send)
             if run is not None:
-                return await self.give(run, send.message, key)
-            start = Start(agent.slug, conversation, str(send.principal), send.message, trace=sent(), rules=send.rules)
+                return await self.give(run, send.principal, send.message, key)
+            start = Start(
+                agent.slug, conversation, str(send.principal), send.message, trace=sent(), rules=send.rules,
+                reach=send.principal.reach,
+            )  # fmt: skip
             return await self._admitted(agent, start, key)
 
     async def assign(self, start: Start, key: Key | None, run_id: RunId | None = None) -> Outcome:
         """A run that was made for something: its message is what we ask its agent. One of this id is begun once."""
         with span("runtime.ingest", agent=start.agent):
-            agent = self.agent(start.agent)
+            agent = self.usable(start.agent, start.caller)
             if start.message is not None:
                 check_content(agent, start.message.parts)
                 start = replace(start, trace=start.trace or sent())
@@ -167,7 +189,7 @@ class Exchange:
         """A new run of the same owner in the same conversation; the other one is not touched."""
         with span("runtime.ingest", agent=branch.agent or ""):
             run = await self.visible(branch.run, branch.principal, branch.agent)
-            agent = self.agent(run.agent)
+            agent = self.usable(run.agent, branch.principal)
             conversation_for(branch.conversation, run.conversation)
             key = branch_key(branch, run)
             asked, before = Asked(agent, str(branch.principal)), partial(self._before, key)
@@ -180,7 +202,7 @@ class Exchange:
         return await self._begun(new_run_id(), agent, fork, key)
 
     async def open(self, opening: Opening) -> Outcome:
-        agent = self.agent(opening.agent)
+        agent = self.usable(opening.agent, opening.principal)
         if opening.run is not None and not is_id(opening.run):
             raise Invalid("A run id has 1 to 128 letters, digits or ._:@/+=~-", field="run_id")
         run_id = RunId(opening.run) if opening.run else new_run_id()
@@ -202,25 +224,34 @@ class Exchange:
         except VersionConflict:
             return Outcome(same_run(await self.commands.state(run_id), start), [], replayed=True)
 
-    async def give(self, run: Run, message: Message, key: Key | None) -> Outcome:
-        """One more input to a run that its caller may see."""
+    async def give(self, run: Run, principal: Principal, message: Message, key: Key | None) -> Outcome:
+        """Give a run one more input."""
+        self._check(run, principal)
         check_parts(message.parts)
         agent = self.agent(run.agent)
         check_content(agent, message.parts)
-        asked = Asked(agent, run.principal, begins=False)
-        return await self.admission.admit(asked, partial(self._before, key), partial(self._give, run, message, key))
+        asked, limits = Asked(agent, run.principal, begins=False), principal.reach
+        give = Give(message, trace=sent(), agents=limits.agents if limits else ())
+        return await self.admission.admit(asked, partial(self._before, key), partial(self._give, run, give, key))
 
-    async def _give(self, run: Run, message: Message, key: Key | None) -> Outcome:
-        message = await self.attachments.stored_message(message)
+    async def _give(self, run: Run, give: Give, key: Key | None) -> Outcome:
+        message = await self.attachments.stored_message(give.message)
         how = await self.execution.admit(self.agent(run.agent)) if run.state in WAITING else None
-        return await self._accept(run.id, Give(message, how if isinstance(how, Begin) else None, sent()), key)
+        give = replace(give, message=message, begin=how if isinstance(how, Begin) else None)
+        return await self._accept(run.id, give, key)
 
     async def close_run(self, run: Run, principal: Principal, key: Key | None = None) -> Outcome:
         """No further input: the run completes when what was given is done."""
+        self._check(run, principal)
         return await self.commands.execute(run.id, Close(str(principal)), key=key)
 
-    async def fail(self, run: Run, fail: Fail, key: Key | None = None) -> Outcome:
-        """The run ends at once, and its agent is stopped."""
+    async def fail(self, run: Run, principal: Principal, fail: Fail, key: Key | None = None) -> Outcome:
+        """End a run at once because its caller says that it failed."""
+        self._check(run, principal)
+        return await self.give_up(run, fail, key)
+
+    async def give_up(self, run: Run, fail: Fail, key: Key | None = None) -> Outcome:
+        """End a run at once and stop its agent, whoever owns it: for what this server decides itself."""
         outcome = await self.commands.execute(run.id, fail, key=key)
         self.execution.cancel(outcome.run)
         return outcome
@@ -239,25 +270,31 @@ class Exchange:
         """Durable first; then the executor is told. A run that is not being worked on ends at once."""
         with span("runtime.persist", agent=agent or ""):
             run = await self.visible(run_id, principal, agent)
-            return await self._cancel(run.id, Cancel(str(principal), reason), key)
+            return await self.stop(run.id, Cancel(str(principal), reason), key)
 
     async def visible(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """The run, if it exists for this principal (and at this agent's address)."""
         run = await self.commands.stored(run_id)
-        if run is None or run.gone or not may_see(principal, run.principal) or agent not in (None, run.agent):
+        if run is None or agent not in (None, run.agent) or not self.permits(run, principal):
             raise RunNotFound("Task not found.")
         return run
 
-    async def view(self, run_id: RunId, *, upto: int | None = None, told: bool = False) -> View:
-        """What can be seen of a run, up to an event; `told`: with what was said in place, however long it is."""
+    async def view(
+        self, run_id: RunId, *, upto: int | None = None, told: bool = False, history: int | None = None,
+        artifacts: bool = True,
+    ) -> View:  # fmt: skip
+        """What can be seen of a run, up to an event; `told`: with what was said in place, however long it is.
+
+        `history` messages and `artifacts` are needed at least; a long log is not read for more.
+        """
         head = await self.store.head(run_id)
         if head is None or head.run.gone:
             raise RunNotFound("Task not found.")
-        view = View.restored(head.snapshot) if head.snapshot else View()
-        events = await read_all(self.store, run_id, head.floor)
-        events = await self.attachments.told(events) if told else events
-        view.feed(event for event in events if upto is None or event.seq <= upto)
-        return view
+        if history is not None and upto is None and not told:
+            recent = await recent_view(self.store, head, history, artifacts=artifacts)
+            if recent is not None:
+                return recent
+        return await read_view(self.store, head, upto, self.attachments if told else None)
 
     async def follow(self, run_id: RunId, after: int) -> Follower:
         return await self.streams.follow(run_id, after)
@@ -269,7 +306,8 @@ class Exchange:
     async def settled(self, outcome: Outcome, *, ended: bool = False) -> View:
         """Wait until the run has ended or, unless only its end will do, waits for somebody; what it is then."""
         if not outcome.replayed and outcome.events and outcome.events[0].seq == 1:
-            view, follower = view_of(outcome.events), self.continue_from(outcome)
+            follower = self.continue_from(outcome)
+            view = await folded(outcome.events)
         else:
             view = await self.view(outcome.run.id)
             follower = await self.follow(outcome.run.id, view.run.version)
@@ -281,7 +319,7 @@ class Exchange:
     async def begin(self, run_id: RunId, start: Start) -> Outcome:
         """Begin a run whose id follows from what it is for, or find the one that was begun for the same."""
         try:
-            return await self._begun(run_id, self.agent(start.agent), start, None)
+            return await self._begun(run_id, self.usable(start.agent, start.caller), start, None)
         except VersionConflict:
             return Outcome(await self.commands.state(run_id), [], replayed=True)
 
@@ -318,23 +356,29 @@ class Exchange:
             self.offer(outcome.run.agent)
         return outcome
 
-    async def _cancel(self, run_id: RunId, cancel: Cancel, key: Key | None = None) -> Outcome:
+    async def stop(self, run_id: RunId, cancel: Cancel, key: Key | None = None) -> Outcome:
+        """Cancel a run, whoever owns it: for what this server decides itself."""
         outcome = await self.commands.execute(run_id, cancel, key=key)
         self.execution.cancel(outcome.run)
         if outcome.run.elsewhere and self.on_cancel is not None:
             self._spawn(self.on_cancel(outcome.run))
         return outcome
 
-    async def _ask_child(self, parent: Run, number: int, slug: str, text: str, hops: int) -> View:
-        """Start a child, or find the one that this very question started before the process died."""
-        self.agent(slug)
+    async def _ask_child(
+        self, parent: Run, caller: Principal, number: int, slug: str, text: str, hops: int
+    ) -> View:  # fmt: skip
+        """Start a child, or find the one that this very question started before the process died. `caller` is on whose
+        behalf the parent works, with the limits that its log knows."""
+        self.usable(slug, caller)
         question = f"{parent.id}/{parent.turns}/{number}/{slug}/{text}"
         child = RunId(str(uuid.uuid5(uuid.NAMESPACE_URL, question)))
         await self.commands.execute(parent.id, Adopt(parent.epoch, child, slug))
         asked = Message(f"{child}.0", (text_part(text),), hops_metadata(hops))
         message = await self.attachments.stored_message(asked)
         trace = sent() or parent.trace
-        start = Start(slug, parent.conversation, parent.principal, message, parent.id, trace=trace)
+        start = Start(
+            slug, parent.conversation, parent.principal, message, parent.id, trace=trace, reach=caller.reach
+        )  # fmt: skip
         view = await self.settled(await self.begin(child, start))
         return await self.view(child, told=True) if view.run.beside else view
 
@@ -398,6 +442,6 @@ class Exchange:
     async def _cancel_children(self, run: Run) -> None:
         for child in run.children:
             try:
-                await self._cancel(child, Cancel(run.principal, f"Its parent task {run.id} ended."))
+                await self.stop(child, Cancel(run.principal, f"Its parent task {run.id} ended."))
             except (RunEnded, RunNotFound):
                 continue

@@ -6,33 +6,45 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 
+from parley.core.access import Principal
 from parley.core.agents import Agent
 from parley.core.commands import Begin, Emit, Recover, Report
 from parley.core.conversations import hops_of
 from parley.core.dialogue import Round
-from parley.core.events import Canceled, Completed, Event, Failed, Rejected
+from parley.core.events import Canceled, Completed, Event, Failed, Noted, Rejected
 from parley.core.runs import Run, State
 from parley.core.turns import Conclusion, Final, Scribe
 from parley.core.views import View
 from parley.engine.attachments import Attachments
 from parley.engine.commands import Commands
 from parley.engine.jobs import Job
+from parley.engine.offload import LARGE
 from parley.engine.outbox import Outbox
-from parley.engine.ports import Cluster, Driver, Gated, Store, kind_of
+from parley.engine.ports import Cluster, Driver, Gated, Salvaging, Store, kind_of
 from parley.engine.recall import earlier_notes, earlier_rounds
 from parley.engine.recent import RecentLogs
 from parley.engine.slots import Slots
 from parley.engine.toolwords import Tooling
 from parley.engine.turns import CURRENT, Turn
-from parley.errors import AgentError, LateResult, LeaseLost, NotReady, ParleyError, PayloadTooLarge, StoreUnavailable
+from parley.engine.views import folded
+from parley.errors import (
+    AgentError,
+    LateResult,
+    LeaseLost,
+    NestedTooDeep,
+    NotReady,
+    ParleyError,
+    PayloadTooLarge,
+    StoreUnavailable,
+)
 from parley.ids import RunId
 from parley.telemetry import span, tell
 from parley.telemetry.trace import NONE, current, enter
 
 GRACE_S = 5.0
 
-AskFor = Callable[[Run, int, str, str, int], Awaitable[View]]
-"""Who asks, its how-manieth question, whom, what, and through how many servers the matter has come."""
+AskFor = Callable[[Run, Principal, int, str, str, int], Awaitable[View]]
+"""Asks another agent: the run that asks, its caller, the number of the question, the agent, the text, the hops."""
 
 
 class Execution:
@@ -93,7 +105,7 @@ class Execution:
         if limits.max_queued is not None:
             # The one at the head of the queue may be about to begin: it does not count as waiting.
             room = limits.max_queued + await self.free_slots(agent)
-            if len(await self._store.runs_in(State.SUBMITTED, agent=agent.slug, limit=room)) >= room:
+            if await self._store.waiting(agent.slug, room) >= room:
                 return Rejected(
                     "queue_full", f"Agent {agent.slug} has {limits.max_queued} tasks waiting; try again later."
                 )
@@ -279,7 +291,7 @@ class Execution:
             return (await self._commands.execute(run.id, Recover(run.epoch, how, orderly=True))).run
         try:
             return await outbox.finish(ending)
-        except PayloadTooLarge as error:
+        except (PayloadTooLarge, NestedTooDeep) as error:
             return await outbox.abort(Failed(error.code, error.message))
 
     async def _ending(self, job: Job, outbox: Outbox, events: list[Event] | None) -> Report | None:
@@ -290,21 +302,43 @@ class Execution:
         if driver is None or job.leaving or self._closing or job.ending is not None:
             return job.ending
         self._arm(job, driver.agent)
-        job.driving = True
+        job.turn, job.driving = None, True
         try:
             return await self._drive(driver, job, outbox, events)
         except asyncio.CancelledError as error:
-            # Nobody here canceled it: something that the agent waited for was.
-            return job.ending if job.ending or job.leaving else self._raised(job, error)
+            if job.ending is None and job.leaving:
+                return None
+            # Without an ending nobody here canceled it: something that the agent waited for was.
+            ending = job.ending or self._raised(job, error)
         except (LateResult, LeaseLost, StoreUnavailable):
             # The last is no fault of the agent's: the turn is taken up again when the store is back.
             raise
-        except (AgentError, PayloadTooLarge) as error:
-            return Failed(error.code, error.message)
+        except (AgentError, PayloadTooLarge, NestedTooDeep) as error:
+            ending = Failed(error.code, error.message)
         except Exception as error:  # noqa: BLE001 - an agent may raise anything
-            return self._raised(job, error)
+            ending = self._raised(job, error)
         finally:
             job.driving = False
+        return await self._salvaged(driver, job, outbox, ending)
+
+    async def _salvaged(self, driver: Driver, job: Job, outbox: Outbox, ending: Report) -> Report:
+        """Put what the interrupted turn has made into the log; its ending, with the driver's reason if it gives one."""
+        if not isinstance(driver, Salvaging) or job.turn is None or not isinstance(ending, Failed | Canceled):
+            return ending
+        job.clear()
+        scribe = Scribe(job.run.turns)
+        try:
+            async with asyncio.timeout(self.grace_s), aclosing(driver.salvage(job.turn, ending)) as outputs:
+                async for output in outputs:
+                    report = await self._attachments.stored(scribe.report(output))
+                    if isinstance(report, Failed):
+                        return report if isinstance(ending, Failed) else ending
+                    await outbox.put(report)
+        except (LateResult, LeaseLost, StoreUnavailable):
+            raise
+        except Exception as error:  # noqa: BLE001 - the turn ends all the same
+            tell("turn.not_salvaged", run=job.run.id, agent=job.run.agent, error=error)
+        return ending
 
     def _raised(self, job: Job, error: BaseException) -> Failed:
         """The text of what an agent raised may hold secrets: it goes to the operator, its type to the client."""
@@ -320,7 +354,8 @@ class Execution:
             events = await self._attachments.told(events)
         scribe = Scribe(run.turns)
         with span("driver.turn", agent=run.agent, driver=kind_of(driver)) as driven:
-            turn = self._make_turn(driver.agent, job, events)
+            view = await folded(events) if len(events) > LARGE else None
+            turn = job.turn = self._make_turn(driver.agent, job, events, view)
             CURRENT.set(turn)
             async with aclosing(driver.run(turn)) as outputs:
                 async for output in outputs:
@@ -330,10 +365,12 @@ class Execution:
                     if isinstance(report, Final):
                         driven.outcome = "failed" if isinstance(report, Failed) else ""
                         return report
+                    if isinstance(report, Noted):
+                        turn.remember(report.notes)
                     await outbox.put(report)
         return Completed()
 
-    def _make_turn(self, spec: Agent, job: Job, events: list[Event]) -> Turn:
+    def _make_turn(self, spec: Agent, job: Job, events: list[Event], view: View | None) -> Turn:
         run, asked = job.run, 0
         newer = events[max(0, len(events) + run.version - events[-1].seq) :]
         if run.inputs > run.read or any(event.type == "input" for event in newer):
@@ -342,13 +379,13 @@ class Execution:
         async def ask(agent: str, text: str) -> View:
             nonlocal asked
             asked += 1
-            return await self._ask(run, asked, agent, text, max(map(hops_of, turn.inputs)))
+            return await self._ask(run, turn.principal, asked, agent, text, max(map(hops_of, turn.inputs)))
 
         async def recall(most: int) -> list[Round]:
             return await earlier_rounds(self._store, run, most, self._attachments.told)
 
         notes, load = partial(earlier_notes, self._store, run), self._attachments.loaded
-        turn = Turn(spec, run, events, ask, load, recall, notes, current(), job.overtaken, self.toolcalls)
+        turn = Turn(spec, run, events, ask, load, recall, notes, current(), job.overtaken, self.toolcalls, view)
         return turn
 
     def _tell_ended(self, run: Run) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
 from parley.core.events import ToolStatus
+from parley.core.nesting import readable
 from parley.core.policy import Figures
 from parley.engine.budgets import Settlement
 from parley.engine.ports import Place, Record, Records
@@ -93,9 +94,8 @@ class Executions:
         """Those that have ended and whose time is up; one that broke off stays until somebody asks for it."""
         now, after = self._clock(), (-1, "", "")
         while page := await self._records.due(KIND, now, after=after):
-            for record in page:
-                if _decode(record.body).ended:
-                    await self._records.delete(KIND, record.scope, record.id)
+            ended = [(one.scope, one.id) for one in page if _decode(one.body).ended]
+            await self._records.delete_all(KIND, ended)
             after = (page[-1].due or 0, page[-1].scope, page[-1].id)
 
     async def lapsed(self, pack: str) -> list[tuple[Place, Execution]]:
@@ -129,4 +129,8 @@ class Executions:
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Execution).decode
+_decoder = msgspec.json.Decoder(Execution)
+
+
+def _decode(body: bytes) -> Execution:
+    return _decoder.decode(readable(body))

@@ -24,5 +24,5 @@ async def fork_of(store: LogStore, attachments: Attachments, agent: Agent, run: 
     payloads = tuple(entry.payload for entry in entries if entry.payload is not None)
     return Fork(
         origin, payloads, str(branch.principal), message, trace=sent(), continues=branch.continues,
-        steered=branch.steered,
+        steered=branch.steered, reach=branch.principal.reach,
     )  # fmt: skip

@@ -37,9 +37,9 @@ class Frames:
             case "finish":
                 return await self._exchange.close_run(run, principal, key)
             case "fail":
-                return await self._exchange.fail(run, _failure(frame), key)
+                return await self._exchange.fail(run, principal, _failure(frame), key)
             case "input":
-                return await self._exchange.give(run, message_of(frame), key)
+                return await self._exchange.give(run, principal, message_of(frame), key)
 
     async def _keep(self, run: Run, frame: Frame) -> bool:
         """A run that has ended still accepts frames; they change nothing, and are known when they come again."""

@@ -73,6 +73,8 @@ class Kept(Struct, frozen=True, omit_defaults=True):
     asked_s: float = 0.0
     """How long it asked to be left alone then."""
     ended: Ended | None = None
+    rejected: int = 0
+    """How many updates the receiver refused for good; `reason` says what it answered to the last one."""
 
 
 class Entry(Struct, frozen=True):

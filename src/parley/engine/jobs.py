@@ -5,12 +5,15 @@ import asyncio
 from parley.core.commands import Report
 from parley.core.runs import Run
 from parley.engine.ports import Driver
+from parley.engine.turns import Turn
 
 
 class Job:
     """One turn under way."""
 
-    __slots__ = ("driver", "driving", "ending", "grace", "leaving", "overtaken", "run", "slot_of", "task", "timer")
+    __slots__ = (
+        "driver", "driving", "ending", "grace", "leaving", "overtaken", "run", "slot_of", "task", "timer", "turn",
+    )  # fmt: skip
 
     def __init__(self, run: Run, slot_of: str | None) -> None:
         self.run = run
@@ -27,6 +30,8 @@ class Job:
         """Whether this process gives it up, so that another can take it."""
         self.overtaken = asyncio.Event()
         """Set when input has come that the turn under way has not read."""
+        self.turn: Turn | None = None
+        """What its driver was given, once it was called."""
         self.timer: asyncio.TimerHandle | None = None
         self.grace: asyncio.TimerHandle | None = None
 

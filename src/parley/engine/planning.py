@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from parley.core.access import Principal
 from parley.core.agents import Agent
 from parley.core.artifacts import Parts
 from parley.core.canonical import Json
@@ -46,7 +47,8 @@ class Order(Struct, frozen=True):
     """What the step is given, everything filled in."""
     parts: Parts
     """The same as the parts of a message."""
-    principal: str
+    principal: Principal
+    """On whose behalf, with the limits of the orchestration's caller."""
     hops: int = 0
     trace: Trace | None = None
 
@@ -54,8 +56,8 @@ class Order(Struct, frozen=True):
 class StepRunner(Protocol):
     """Carries out steps as runs of their own."""
 
-    def refusal(self, step: Step) -> str | None:
-        """Why there is nobody to carry it out; None when there is."""
+    def refusal(self, step: Step, principal: Principal) -> str | None:
+        """Why the step cannot be carried out on behalf of the principal; None when it can."""
         ...
 
     async def carry_out(self, order: Order) -> Result:

@@ -28,7 +28,11 @@ from parley.errors import (
 WAKING_S = 15
 RESTARTING_S = 30
 DENIED = "access denied: workspaces cannot communicate per hierarchy rules"
-_UNREACHED = "failed to reach workspace agent"
+_NO_ANSWER = {
+    "remote_unreachable": "failed to reach workspace agent",
+    "remote_too_large": "workspace response is too large",
+    "remote_compressed": "workspace response is compressed",
+}
 _SILENT = "workspace agent did not answer"
 _NOT_ROUTABLE = "workspace URL is not publicly routable"
 
@@ -136,9 +140,8 @@ def check_reached(view: View) -> None:
         return
     task = view.run.id
     match view.code:
-        case "remote_unreachable" | "remote_too_large" as code:
-            words = _UNREACHED if code == "remote_unreachable" else "workspace response is too large"
-            raise NodeUnreachable(words, task_id=task)
+        case "remote_unreachable" | "remote_too_large" | "remote_compressed" as code:
+            raise NodeUnreachable(_NO_ANSWER[code], task_id=task)
         case "remote_lost":
             raise NodeTimedOut(_SILENT, task_id=task)
         case "outbound_refused":

@@ -206,5 +206,5 @@ class Push:
         if due is None:
             self._unwatch(entry.hook.place)
             return False
-        self._watch(entry.hook, due if entry.kept.attempts else 0, asyncio.get_running_loop().time())
+        self._watch(entry.hook, due if entry.state == "retrying" else 0, asyncio.get_running_loop().time())
         return due <= self._clock() and self._leads()

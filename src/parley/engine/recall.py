@@ -1,12 +1,14 @@
 """What was said before a run in its conversation."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from msgspec.structs import replace
 
 from parley.core.dialogue import Round, rounds
 from parley.core.events import Event
 from parley.core.runs import FOLD, Run
+from parley.engine.offload import off_loop
 from parley.engine.ports import Listing, Store
 from parley.engine.streams import read_all
 
@@ -36,7 +38,8 @@ async def earlier_rounds(store: Store, run: Run, most: int, told: Tell) -> list[
             break
         events = await read_all(store, one.id)
         if events and events[0].seq == 1:
-            found = [*rounds(await told(events) if one.beside or one.fold != FOLD else events), *found]
+            events = await told(events) if one.beside or one.fold != FOLD else events
+            found = [*await off_loop(len(events), partial(rounds, events)), *found]
     return found[-most:]
 
 

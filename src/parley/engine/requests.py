@@ -61,7 +61,7 @@ class Branch(Struct, frozen=True):
 def start_of(opening: Opening, conversation: ConversationId, rules: Rules | None) -> Start:
     return Start(
         opening.agent, conversation, str(opening.principal), None, opening.parent, open=True, rules=rules,
-        assignment=opening.assignment,
+        assignment=opening.assignment, reach=opening.principal.reach,
     )  # fmt: skip
 
 

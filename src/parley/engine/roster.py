@@ -56,7 +56,7 @@ class Roster(Mapping[str, Agent]):
     def agent(self, slug: str) -> Agent:
         driver = self.driver(slug)
         if driver is None:
-            raise AgentNotFound(f"There is no agent {slug!r} here.")
+            raise no_agent(slug)
         return driver.agent
 
     def driver(self, slug: str) -> Driver | None:
@@ -90,6 +90,11 @@ class Roster(Mapping[str, Agent]):
     def _serve(self, drivers: dict[str, Driver]) -> None:
         self._served = drivers
         self._rules = {slug: one.rules for slug, one in drivers.items() if isinstance(one, Orchestrating)}
+
+
+def no_agent(slug: str) -> AgentNotFound:
+    """The same words for an agent that does not exist and for one that the caller may not use."""
+    return AgentNotFound(f"There is no agent {slug!r} here.")
 
 
 def _by_slug(drivers: Sequence[Driver]) -> dict[str, Driver]:

@@ -1,5 +1,6 @@
 """Steps that are sent to their agents as messages: whatever drives an agent, here or elsewhere, it can be a step."""
 
+from parley.core.access import Principal, may_use
 from parley.core.agents import check_content
 from parley.core.artifacts import merged, text_of
 from parley.core.commands import Start
@@ -23,8 +24,9 @@ class AgentSteps:
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
 
-    def refusal(self, step: Step) -> str | None:
-        if step.agent not in self._exchange.agents:
+    def refusal(self, step: Step, principal: Principal) -> str | None:
+        agent = self._exchange.agents.get(step.agent)
+        if agent is None or not may_use(principal, agent):
             return f"there is no agent {step.agent} here."
         if step.mode not in CONVERSE or step.action:
             return f"{step.mode} {step.action}".strip() + " is nothing that can be asked of an agent here."
@@ -39,12 +41,15 @@ class AgentSteps:
         return await self.result(await self._exchange.settled(outcome, ended=True))
 
     async def _start(self, order: Order) -> Start:
-        agent = self._exchange.agent(order.step.agent)
+        agent = self._exchange.usable(order.step.agent, order.principal)
         check_content(agent, order.parts)
         given = Message(f"{order.run}.0", order.parts, hops_metadata(order.hops))
         message = await self._exchange.attachments.stored_message(given)
         conversation = ConversationId(order.run)
-        return Start(agent.slug, conversation, order.principal, message, order.parent, trace=order.trace)
+        return Start(
+            agent.slug, conversation, str(order.principal), message, order.parent, trace=order.trace,
+            reach=order.principal.reach,
+        )  # fmt: skip
 
     async def result(self, view: View) -> Result:
         """What came of a run that has ended."""

@@ -2,41 +2,53 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Collection
+from functools import partial
 from types import TracebackType
+from typing import NamedTuple
 
-from parley.core.events import Event
-from parley.engine.ports import Readable
+from parley.core.events import Event, content_of
+from parley.engine.ports import READ_BYTES, Readable
 from parley.errors import CursorBeyondEnd, Invalid, InvalidCursor, ParleyError, RunNotFound, StaleCursor, Stopping
 from parley.ids import RunId
 from parley.telemetry import tell
 
-PAGE = 256
+PAGE = 128
+"""Stored events that a follower reads, and its caller renders, at a time."""
 MAX_BUFFERED = 1024
+PORTION_BYTES = 256 * 1024
+"""Content that a follower returns at a time, unless a single event has more."""
+MAX_BUFFERED_BYTES = 1 << 20
+READERS = 4
+"""Followers of a process that read stored events at the same time; the others wait for their turn."""
 
 
 class Follower:
     """One reader of one run. It may be as slow as it likes: what it cannot hold it reads again from the store."""
 
-    __slots__ = ("_batches", "_buffered", "_head", "_streams", "_timer", "_until", "_waiter", "cursor", "run_id")
+    __slots__ = (
+        "_batches", "_buffered", "_bytes", "_head", "_streams", "_timer", "_until", "_waiter", "cursor", "run_id",
+    )  # fmt: skip
 
     def __init__(self, streams: "Streams", run_id: RunId, after: int) -> None:
         self.run_id = run_id
         self.cursor = after
         self._streams = streams
         self._head = 0
-        self._batches: deque[list[Event]] = deque()
+        self._batches: deque[Portion] = deque()
         self._buffered = 0
+        self._bytes = 0
         self._waiter: asyncio.Future[bool] | None = None
         self._until: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def offer(self, events: list[Event]) -> None:
+    def offer(self, portion: "Portion") -> None:
         """Events that were just committed. Called by the streams, never waits."""
-        self._head = max(self._head, events[-1].seq)
-        if self._buffered < MAX_BUFFERED:
-            self._batches.append(events)
-            self._buffered += len(events)
+        self._head = max(self._head, portion.events[-1].seq)
+        if self._buffered < MAX_BUFFERED and self._bytes < MAX_BUFFERED_BYTES:
+            self._batches.append(portion)
+            self._buffered += len(portion.events)
+            self._bytes += portion.size
         self.wake()
 
     def reach(self, head: int) -> None:
@@ -80,22 +92,35 @@ class Follower:
 
     def _buffer_next(self) -> list[Event]:
         while self._batches:
-            batch = self._batches.popleft()
+            portion = self._batches.popleft()
+            batch = portion.events
             self._buffered -= len(batch)
+            self._bytes -= portion.size
             fresh = batch if batch[0].seq > self.cursor else [e for e in batch if e.seq > self.cursor]
             if fresh and fresh[0].seq == self.cursor + 1:
                 return fresh
             if fresh:
                 # Something before this was not buffered: the store has it all.
-                self._batches.clear()
-                self._buffered = 0
+                self._clear()
         return []
 
+    def _clear(self) -> None:
+        self._batches.clear()
+        self._buffered = self._bytes = 0
+
     async def _read(self) -> list[Event]:
-        events = await self._streams.store.read(self.run_id, self.cursor, PAGE)
+        """Read the next stored events. Called only when the caller is done with the events before them."""
+        async with self._streams.reading:
+            events = await self._streams.store.read(self.run_id, self.cursor, PAGE)
         if not events or events[0].seq != self.cursor + 1:
             raise await self._streams.stale(self.run_id, self.cursor)
-        return events
+        first, *rest = portions(events)
+        if rest:
+            # Events that were offered meanwhile are in the store too.
+            self._clear()
+            for portion in rest:
+                self.offer(portion)
+        return first.events
 
     def _waiting(self, timeout: float | None) -> "asyncio.Future[bool]":
         """True when something is offered, False when time is up.
@@ -133,6 +158,50 @@ class Follower:
         self._timer = asyncio.get_running_loop().call_at(at, self._ring)
 
 
+class Portion(NamedTuple):
+    """Events that are rendered and written together, and the size of their content."""
+
+    events: list[Event]
+    size: int
+
+
+def portions(events: list[Event]) -> list[Portion]:
+    """Divide events so that none has more than a page of them, nor much more content than PORTION_BYTES."""
+    made: list[Portion] = []
+    begin = size = 0
+    for index, event in enumerate(events):
+        weight = _size(event)
+        if index > begin and (size + weight > PORTION_BYTES or index - begin == PAGE):
+            made.append(Portion(events[begin:index], size))
+            begin, size = index, 0
+        size += weight
+    made.append(Portion(events[begin:] if begin else events, size))
+    return made
+
+
+def _size(event: Event) -> int:
+    """Bytes of an event as it is rendered: its own, and those stored beside the log."""
+    beside = sum(part.blob.size for part in content_of(event.payload) if part.blob is not None)
+    return len(event.body or b"") + beside
+
+
+class _Turns:
+    """Admits a few readers at a time, first come, first served.
+
+    A place is free again in the next round of the loop. Until then its reader renders what it has read, so the number
+    of pages rendered in one round is bounded too, however many streams catch up.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._places = asyncio.Semaphore(places)
+
+    async def __aenter__(self) -> None:
+        await self._places.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        asyncio.get_running_loop().call_soon(self._places.release)
+
+
 class _Watch:
     """A run that somebody here follows: by whom, and how far its log is known."""
 
@@ -151,6 +220,7 @@ class Streams:
     def __init__(self, store: Readable) -> None:
         self.store = store
         self._watches: dict[RunId, _Watch] = {}
+        self.reading = _Turns(READERS)
         self.stopping = False
 
     def stop(self) -> None:
@@ -173,8 +243,9 @@ class Streams:
         watch = self._watches.get(run_id)
         if watch is not None:
             watch.head = max(watch.head, events[-1].seq)
-            for follower in watch.followers:
-                follower.offer(events)
+            for portion in portions(events):
+                for follower in watch.followers:
+                    follower.offer(portion)
 
     def reach(self, run_id: RunId, version: int) -> None:
         """A run has grown elsewhere: read the rest once, for all who follow it."""
@@ -229,7 +300,8 @@ class Streams:
     async def _fetch(self, run_id: RunId, watch: _Watch) -> None:
         try:
             while watch.followers and watch.head < watch.wanted:
-                events = await self.store.read(run_id, watch.head, PAGE)
+                async with self.reading:
+                    events = await self.store.read(run_id, watch.head, PAGE)
                 if not events:
                     break
                 self.publish(run_id, events)
@@ -243,14 +315,29 @@ def _stale(cursor: int, floor: int) -> StaleCursor:
     return StaleCursor(f"Events up to {floor} are no longer kept.", cursor=cursor, floor=floor)
 
 
+async def pages(
+    store: Readable, run_id: RunId, after: int = 0, types: Collection[str] | None = None
+) -> AsyncGenerator[list[Event], None]:
+    """The events of a run that are still kept, after a cursor, as many at a time as the event loop can handle."""
+    read = store.read if types is None else partial(_read_types, store, types)
+    while page := await read(run_id, after, PAGE):
+        yield page
+        if len(page) < PAGE and sum(len(event.body or b"") for event in page) < READ_BYTES:
+            break
+        after = page[-1].seq
+        # A store in memory answers at once.
+        await asyncio.sleep(0)
+
+
+def _read_types(
+    store: Readable, types: Collection[str], run_id: RunId, after: int, limit: int
+) -> Awaitable[list[Event]]:
+    return store.read_types(run_id, types, after, limit)
+
+
 async def read_all(store: Readable, run_id: RunId, after: int = 0) -> list[Event]:
     """Every event of a run that is still kept, after a cursor."""
-    events: list[Event] = []
-    while page := await store.read(run_id, events[-1].seq if events else after, PAGE):
-        events += page
-        if len(page) < PAGE:
-            break
-    return events
+    return [event async for page in pages(store, run_id, after) for event in page]
 
 
 async def entries_upto(store: Readable, run_id: RunId, at: int | None) -> list[Event]:
@@ -263,7 +350,11 @@ async def entries_upto(store: Readable, run_id: RunId, at: int | None) -> list[E
         raise Invalid("A fork is made at an event: 1 or more.", field="at")
     if upto > head.run.version:
         raise CursorBeyondEnd(f"The task has {head.run.version} events; there is no event {upto}.", field="at")
-    entries = [entry for entry in await read_all(store, run_id) if entry.seq <= upto]
+    entries: list[Event] = []
+    async for page in pages(store, run_id):
+        entries += [entry for entry in page if entry.seq <= upto]
+        if page[-1].seq >= upto:
+            break
     if len(entries) < upto or any(entry.payload is None for entry in entries):
         raise StaleCursor(
             "The log of this task is no longer kept from its beginning, so it cannot be forked.", floor=head.floor

@@ -5,7 +5,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from parley.clock import Clock, now_ms
-from parley.core.access import Principal
+from parley.core.access import Principal, may_use
 from parley.core.actions import BY_NAME, capable
 from parley.core.artifacts import Part, text_part
 from parley.core.canonical import Fields, Json, fields_of
@@ -17,7 +17,7 @@ from parley.engine.exchange import Exchange
 from parley.engine.planning import Order
 from parley.engine.steps import AgentSteps
 from parley.engine.toolcalls import Execution, Task, ToolCall, ToolCalls
-from parley.errors import AgentNotFound, Invalid, NotFound
+from parley.errors import AgentNotFound, ApprovalRequired, Invalid, NotFound
 from parley.ids import ConversationId
 
 MODES: tuple[tuple[str, str], ...] = (("tool", "execute"), ("plan", "create"), ("build", "create"))
@@ -42,11 +42,11 @@ class TableSteps:
         self._clock = clock
         self._agents = AgentSteps(exchange)
 
-    def refusal(self, step: Step) -> str | None:
+    def refusal(self, step: Step, principal: Principal) -> str | None:
         if (step.mode, step.action) not in MODES:
-            return self._agents.refusal(step)
+            return self._agents.refusal(step, principal)
         agent, action = self._exchange.agents.get(step.agent), BY_NAME[step.mode, step.action]
-        if agent is None:
+        if agent is None or not may_use(principal, agent):
             return f"there is no agent {step.agent} here."
         if not capable(agent, action):
             return f"agent {step.agent} does not have capability: {action.capability}"
@@ -55,15 +55,15 @@ class TableSteps:
     async def carry_out(self, order: Order) -> Result:
         if (order.step.mode, order.step.action) not in MODES:
             return await self._agents.carry_out(order)
-        principal = Principal.parse(order.principal)
-        begun = Conversation(order.principal, ConversationId(order.run), order.step.agent, self._clock())
+        principal = order.principal
+        begun = Conversation(str(principal), ConversationId(order.run), order.step.agent, self._clock())
         try:
-            self._exchange.agent(order.step.agent)
+            self._exchange.usable(order.step.agent, principal)
             await self._exchange.store.library.begin(begun)
             if order.step.mode == "tool":
                 return await self._called(order, principal)
             return await self._written(order, principal, "plan" if order.step.mode == "plan" else "deliverable")
-        except (AgentNotFound, Invalid, NotFound) as error:
+        except (AgentNotFound, ApprovalRequired, Invalid, NotFound) as error:
             return Result("failed", (), error.code, error.message, retryable=False)
 
     async def _written(self, order: Order, principal: Principal, kind: Kind) -> Result:

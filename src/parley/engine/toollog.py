@@ -16,7 +16,7 @@ from parley.engine.exchange import Exchange
 from parley.engine.executions import Execution
 from parley.engine.ports import Key
 from parley.engine.streams import Follower
-from parley.errors import LateResult, ParleyError, PayloadTooLarge, RunEnded
+from parley.errors import LateResult, NestedTooDeep, ParleyError, PayloadTooLarge, RunEnded
 from parley.ids import RunId
 from parley.telemetry import tell
 
@@ -35,7 +35,7 @@ class ToolLog:
         try:
             command = CallTool(ToolCalled(call.call, call.tool, _fitting(said, MAX_LOGGED)))
             outcome = await self._exchange.commands.execute(run.id, command, key=key)
-        except PayloadTooLarge:
+        except (PayloadTooLarge, NestedTooDeep):
             command = CallTool(ToolCalled(call.call, call.tool, _fitting(said, 0)))
             outcome = await self._exchange.commands.execute(run.id, command, key=key)
         if outcome.run.ended or outcome.run.cancel_requested:
@@ -49,7 +49,7 @@ class ToolLog:
         try:
             try:
                 await self._exchange.commands.execute(run, _result(execution, status, MAX_LOGGED), key=key)
-            except PayloadTooLarge:
+            except (PayloadTooLarge, NestedTooDeep):
                 await self._exchange.commands.execute(run, _result(execution, status, 0), key=key)
         except LateResult:
             tell("tool.late", tool=execution.tool)

@@ -144,7 +144,8 @@ class Tools:
             return None
         if not _belongs(run, call.principal, call.thread):
             raise ContextMismatch("run/thread does not belong to principal")
-        return run
+        # A call with an agent is made by a turn of the run itself, which goes on as it was started.
+        return run if call.agent or self._exchange.permits(run, call.principal) else None
 
     async def _once(self, call: Asked, run: Run | None) -> ToolOutcome:
         while True:

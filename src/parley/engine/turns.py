@@ -1,22 +1,26 @@
 """One turn of a run, as its agent sees it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from parley.core.access import Principal
 from parley.core.agents import Agent
+from parley.core.approvals import Approval
 from parley.core.artifacts import Artifact, Parts, text_of
 from parley.core.canonical import Fields
 from parley.core.conversations import Message
 from parley.core.dialogue import Round, rounds
 from parley.core.documents import Assignment
-from parley.core.events import QUESTIONS, ArtifactAdded, Event, InputReceived, Noted, Progress
+from parley.core.events import QUESTIONS, ArtifactAdded, Event, InputReceived, Noted, Progress, caller_of
 from parley.core.mcp import Offer, Progressed
 from parley.core.orchestrations import Orchestration
 from parley.core.runs import Run
 from parley.core.views import Said, View, view_of
+from parley.engine.offload import off_loop
 from parley.engine.toolwords import Execution, ToolCall, Tooling, execution_id
 from parley.errors import ToolNotFound
 from parley.ids import ConversationId, RunId
@@ -56,7 +60,7 @@ class Turn:
     def __init__(
         self, agent: Agent, run: Run, events: Sequence[Event], ask: Ask, load: Load, recall: Recall,
         recall_notes: RecallNotes | None = None, trace: Trace = NONE, overtaken: asyncio.Event | None = None,
-        tooling: Tooling | None = None,
+        tooling: Tooling | None = None, view: View | None = None,
     ) -> None:  # fmt: skip
         self.agent = agent
         """The agent that is asked, as it is defined: `turn.agent.model`, `turn.agent.tools`."""
@@ -72,6 +76,9 @@ class Turn:
         self._recall_notes = recall_notes
         self._tooling = tooling
         self._used = 0
+        self._noted: dict[str, str] = {}
+        self._folded = view
+        """The view of these events, where they are too many to be folded when somebody asks."""
 
     @cached_property
     def inputs(self) -> list[Message]:
@@ -81,11 +88,12 @@ class Turn:
 
     @cached_property
     def _view(self) -> View:
-        return view_of(self._events)
+        return self._folded or view_of(self._events)
 
-    @property
+    @cached_property
     def principal(self) -> Principal:
-        return Principal.parse(self._run.principal)
+        """On whose behalf the run works, with the limits that its log knows."""
+        return caller_of(self._events) or Principal.parse(self._run.principal)
 
     @property
     def run_id(self) -> RunId:
@@ -132,8 +140,12 @@ class Turn:
 
     @property
     def notes(self) -> dict[str, str]:
-        """What this agent noted in earlier turns of this run, or in this one before it was broken off."""
-        return self._run.notes
+        """What this agent noted in earlier turns of this run, and in this one so far."""
+        return {**self._run.notes, **self._noted}
+
+    def remember(self, notes: Mapping[str, str]) -> None:
+        """Add notes that the agent has just made."""
+        self._noted.update(notes)
 
     @property
     def marks(self) -> list[str]:
@@ -182,7 +194,7 @@ class Turn:
         """The latest rounds before this turn, oldest first: of this run, and of what the same principal has asked this
         agent before in the same conversation.
         """
-        here = rounds(self._events)[:-1]
+        here = (await off_loop(len(self._events), lambda: rounds(self._events)))[:-1]
         if len(here) < most:
             here = [*await self._recall(most - len(here)), *here]
         return here[-most:] if most else []
@@ -197,15 +209,16 @@ class Turn:
 
     async def use(
         self, tool: str, given: Fields, *, key: str | None = None, timeout_ms: int | None = None,
-        progressed: Progressed | None = None,
+        progressed: Progressed | None = None, approved: Approval | None = None,
     ) -> Execution:  # fmt: skip
         """Use a tool and wait; `status` says whether it went well. A turn that is taken up again finds what came of the
-        call before, by its `key`, or by its place among the calls of the turn."""
+        call before, by its `key`, or by its place among the calls of the turn. `approved` is a person's approval, for
+        tools that need one."""
         if self._tooling is None:
             raise ToolNotFound(f"Agent {self.agent.slug} has no tool {tool}.")
         self._used += 1
         call = self._call(tool, given, key or f"{self.number}/{self._used}", timeout_ms)
-        return await self._tooling.execute(call, progressed)
+        return await self._tooling.execute(replace(call, approved=approved), progressed)
 
     async def used(self, key: str) -> Execution | None:
         """What came of the call with this key, if it has ended."""

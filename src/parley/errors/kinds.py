@@ -44,6 +44,12 @@ class PayloadTooLarge(Invalid):
     code = "payload_too_large"
 
 
+class NestedTooDeep(Invalid):
+    """JSON is nested deeper than any place that reads it again could follow."""
+
+    code = "nested_too_deep"
+
+
 class InvalidArtifact(Invalid):
     """An artifact that a runtime wants to write has a name that is none, or lacks something."""
 
@@ -118,10 +124,34 @@ class CredentialTooLong(Invalid):
     code = "credential_too_long"
 
 
+class CookieTooLarge(Invalid):
+    """The Cookie header of a request to the console is over its limit."""
+
+    code = "cookie_too_large"
+
+
 class Forbidden(ParleyError):
     """Who asks is known, and may not do this."""
 
     code = "permission_denied"
+
+
+class ApprovalRequired(Forbidden):
+    """A person has to approve this tool call first, or approved another one than this."""
+
+    code = "approval_required"
+
+
+class ModelNotAllowed(Forbidden):
+    """The agent's definition does not let callers choose this model."""
+
+    code = "model_not_allowed"
+
+
+class TokenLimitExceeded(Forbidden):
+    """More tokens are asked for than the agent's definition allows; `details['limit']` says how many it does."""
+
+    code = "token_limit_exceeded"
 
 
 class ForgedRequest(Forbidden):
@@ -341,6 +371,12 @@ class ReplyTooLarge(ParleyError):
     """What a remote agent answers is larger than we take."""
 
     code = "remote_too_large"
+
+
+class ReplyCompressed(ReplyTooLarge):
+    """A compressed answer, which may be of any size once it is unpacked; none was asked for."""
+
+    code = "remote_compressed"
 
 
 class UnknownToolPack(Invalid):

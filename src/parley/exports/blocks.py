@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
+from parley.exports.parsing import NOTE, OverBudget, budgeted, environment
 from parley.exports.words import NESTING, is_web, kept
 
 Node = dict[str, object] | str
@@ -23,12 +24,15 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BREAK = "\u200b"
 _SPANS = {"strong": "b", "em": "i", "s": "s"}
 
-_parser = MarkdownIt("commonmark", {"html": False, "maxNesting": NESTING}).enable(["table", "strikethrough"])
+_parser = budgeted(MarkdownIt("commonmark", {"html": False, "maxNesting": NESTING}).enable(["table", "strikethrough"]))
 
 
 def blocks_of(markdown: str, *, breaks: bool = False) -> list[Node]:
     """`breaks`: a line ends where it ends, as people mean it who write."""
-    tokens = _parser.parse(kept(markdown))
+    try:
+        tokens = _parser.parse(kept(markdown), environment(markdown))
+    except OverBudget:
+        return [{"t": "p", "c": [{"t": "i", "c": [NOTE]}]}, code(markdown)]
     for child in (child for token in tokens for child in token.children or () if breaks):
         child.type = "hardbreak" if child.type == "softbreak" else child.type
     return list(_blocks(SyntaxTreeNode(tokens), 0))

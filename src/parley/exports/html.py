@@ -17,6 +17,7 @@ from parley.clock import iso
 from parley.core.dialogue import Attachment
 from parley.core.transcripts import Said
 from parley.engine.export import Cover, Sheet
+from parley.exports.parsing import NOTE, Budget, OverBudget, budgeted, environment
 from parley.exports.words import (
     KINDS,
     MADE,
@@ -114,12 +115,21 @@ class HtmlRenderer:
         )
 
 
-def rendered(markdown: str, *, breaks: bool = False) -> str:
-    """Safe HTML, whatever the Markdown says. `breaks`: a line ends where it ends, as people mean it who write."""
+def rendered(markdown: str, *, breaks: bool = False, budget: Budget | None = None) -> str:
+    """Safe HTML, whatever the Markdown says. `breaks`: a line ends where it ends, as people mean it who write.
+
+    A text that is too long or costs too much is shown as it was written. Takes a while: not for the event loop.
+    """
     parser = _breaking if breaks else _parser
-    return nh3.clean(
-        parser.render(kept(markdown)), tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=_SCHEMES, link_rel=_REL
-    )  # fmt: skip
+    try:
+        made = parser.render(kept(markdown), environment(markdown, budget))
+    except OverBudget:
+        return unformatted(markdown)
+    return nh3.clean(made, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=_SCHEMES, link_rel=_REL)
+
+
+def unformatted(text: str) -> str:
+    return f'<p class="unformatted">{NOTE}</p><pre class="wrapped" tabindex="0">{escape(text)}</pre>'
 
 
 def _content(sheet: Sheet) -> str:
@@ -163,6 +173,7 @@ class _Parser(MarkdownIt):
         super().__init__("commonmark", {"html": False, "breaks": breaks, "maxNesting": NESTING})
         self.enable(["table", "strikethrough"])
         self.add_render_rule("image", _picture)
+        budgeted(self)
 
     def parse(self, src: str, env: Any = None) -> list[Token]:
         tokens = super().parse(src, env)

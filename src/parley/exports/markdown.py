@@ -9,6 +9,7 @@ from markdown_it import MarkdownIt
 from parley.core.dialogue import Attachment
 from parley.core.transcripts import Said
 from parley.engine.export import Cover, Sheet
+from parley.exports.parsing import OverBudget, budgeted, environment
 from parley.exports.words import KINDS, MADE, attachments, counted, described, edition, fenced, is_web, model, moment
 
 _LOWER = 2
@@ -19,7 +20,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>#|])")
 
 _IN_URLS = ":/?#[]@!$&'()*+,;=%~"
 
-_parser = MarkdownIt("commonmark").enable("table")
+_parser = budgeted(MarkdownIt("commonmark").enable("table"))
 
 
 class MarkdownRenderer:
@@ -71,16 +72,24 @@ def plain(text: str) -> str:
 
 
 def contained(text: str) -> str:
-    """Markdown that ends where it ends. What would go on into the next message is quoted as a whole."""
+    """Markdown that ends where it ends. What would go on into the next message is quoted as a whole, and so is what
+    is too long or costs too much to find out."""
     text = text.strip("\n")
-    tokens = _parser.parse(f"{text}\n\n{_PROBE}\n")
+    try:
+        tokens = _parser.parse(f"{text}\n\n{_PROBE}\n", environment(text))
+    except OverBudget:
+        return _quoted(text)
     if not tokens or tokens[-1].type != "paragraph_close" or tokens[-2].content != _PROBE:
-        return "\n".join(f"> {line}" if line else ">" for line in text.split("\n"))
+        return _quoted(text)
     lines = text.split("\n")
     for token in reversed(tokens):
         if token.type == "heading_open" and token.level == 0 and token.map is not None:
             _lower(lines, token.map[0], token.map[1], token.markup, int(token.tag[1]))
     return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}" if line else ">" for line in text.split("\n"))
 
 
 def _lower(lines: list[str], start: int, end: int, markup: str, level: int) -> None:

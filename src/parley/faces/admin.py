@@ -23,7 +23,7 @@ from parley.engine.hooks import Entry, Hooks
 from parley.engine.ports import Listing
 from parley.errors import Invalid, InvalidJson, ParleyError
 from parley.faces.a2a.reading import page_size, time_ms
-from parley.faces.http import Endpoint, Headers, answer, check_text, read_body
+from parley.faces.http import Endpoint, Headers, answer, check_text, read_json
 from parley.faces.identity import demanded
 from parley.faces.paging import page_cursor, page_token
 from parley.faces.refusals import refuse
@@ -95,7 +95,7 @@ class Admin:
         return 200, {"keys": [key_view(key) for key in await self._keys.list()]}
 
     async def create_key(self, scope: Scope, receive: Receive) -> Reply:
-        wanted = _decoded(await read_body(receive, MAX_BODY), NewKey)
+        wanted = _decoded(await read_json(receive, MAX_BODY), NewKey)
         scopes = USER_SCOPES if wanted.scopes is UNSET else wanted.scopes
         expires_at = expiry(wanted.expires_days, now_ms())
         key, token = await self._keys.create(wanted.name, scopes, wanted.agents, expires_at)
@@ -169,8 +169,8 @@ def push_view(entry: Entry) -> dict[str, object]:
     return {
         "task": entry.hook.task, "id": entry.hook.id, "receiver": entry.hook.receiver, "version": entry.hook.version,
         "state": entry.state, "delivered": entry.kept.cursor, "attempts": entry.kept.attempts,
-        "reason": entry.kept.reason, "since": iso(entry.record.at),
-        "nextAt": iso(due) if due is not None and entry.kept.attempts else None,
+        "rejected": entry.kept.rejected, "reason": entry.kept.reason, "since": iso(entry.record.at),
+        "nextAt": iso(due) if due is not None and entry.state == "retrying" else None,
     }  # fmt: skip
 
 

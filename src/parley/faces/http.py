@@ -1,14 +1,18 @@
 """What every HTTP face shares: reading a body within its limit, and answering with JSON."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 
+from parley.core.nesting import check_depth
 from parley.errors import InvalidJson, ParleyError, PayloadTooLarge
 
 MAX_BODY = 10 * 1024 * 1024
+SMALL_BODY = 64 * 1024
+"""Bodies up to this size are checked on the event loop, larger ones in a thread."""
 
 Headers = list[tuple[bytes, bytes]]
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -77,6 +81,16 @@ async def read_body(receive: Receive, limit: int = MAX_BODY) -> bytes:
         if not message.get("more_body", False):
             # Only now: each piece is copied once, however many there are.
             return b"".join(pieces)
+
+
+async def read_json(receive: Receive, limit: int = MAX_BODY) -> bytes:
+    """Read a body within its limit that is not nested too deeply; it is decoded by the caller."""
+    body = await read_body(receive, limit)
+    if len(body) <= SMALL_BODY:
+        check_depth(body)
+    else:
+        await asyncio.to_thread(check_depth, body)
+    return body
 
 
 def check_text(body: bytes) -> None:

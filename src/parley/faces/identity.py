@@ -1,6 +1,7 @@
 """Who asks: decided once per request, before any face sees it. Faces find the answer in `scope["principal"]`."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,7 +31,7 @@ from parley.telemetry import tell
 
 RUNTIME = "/internal/v1"
 """Where every request is signed, and bound to more than its headers: that face checks for itself."""
-_OPEN = frozenset({"/healthz", "/readyz"})
+_OPEN = frozenset({"/", "/healthz", "/readyz"})
 _PUBLIC = ("/.well-known/", "/api/exports/")
 """Discovery; and files whose links are credentials themselves, which their face checks."""
 _PAIRED = ("/agent-runtimes/", "/agent-accounts/", "/task-runs/")
@@ -45,6 +46,8 @@ _CREDENTIALS = frozenset(
 _FOREIGN = {"code": "foreign_origin", "message": "This server answers only requests from its own machine."}
 
 Seen = dict[bytes, bytes]
+Owner = Callable[[str | None, str | None], Awaitable[Principal | None]]
+"""The owner of the credential in `Authorization` or `X-API-Key`, also where none is needed; None without one."""
 Refuse = Callable[[Send, ParleyError, Headers], Awaitable[None]]
 
 
@@ -68,8 +71,12 @@ class Identified:
         signatures: Signatures | None = None,
         max_body: int = MAX_BODY,
         voices: Mapping[str, Refuse] | None = None,
+        owner: Owner | None = None,
     ) -> None:
+        """`owner` serves operations that need a credential even with `auth = "none"`, where principals are not
+        looked up; they find it in `scope["owner"]`."""
         self._app = app
+        self._owner = owner if gate.auth == "none" else None
         self._gate = gate
         self._signatures = signatures
         self._max_body = max_body
@@ -85,7 +92,7 @@ class Identified:
             return await answer(send, 403, {"error": _FOREIGN})
         if len(seen) != len(scope["headers"]) and (twice := _twice(scope)):
             error = Unauthenticated(f"The header {twice.decode()} appears more than once.")
-            return await self._voice(scope["path"])(send, error, _challenge(error, seen))
+            return await self._voice(scope["path"])(send, error, challenge(error, seen))
         if _is_below(scope["path"], RUNTIME) or scope["path"].startswith(_PAIRED):
             scope["principal"] = None
             return await self._app(scope, receive, send)
@@ -93,13 +100,16 @@ class Identified:
             if self._signatures is not None and SIGNATURE in seen:
                 principal, receive = await self._signed(self._signatures, seen, receive)
             else:
-                principal = await self._gate.principal(_text(seen, b"authorization"), _text(seen, b"x-api-key"))
+                shown = _text(seen, b"authorization"), _text(seen, b"x-api-key")
+                principal = await self._gate.principal(*shown)
+                if self._owner is not None:
+                    scope["owner"] = partial(self._owner, *shown)
             if principal is None and not _is_open(scope, seen) and not _is_below(scope["path"], _CONSOLE):
                 raise Unauthenticated("This server needs credentials: Authorization: Bearer, or X-API-Key.")
         except ParleyError as error:
             if not (isinstance(error, Unauthenticated) and scope["path"].startswith(_NODES)):
                 tell("auth.refused", code=error.code)
-                return await self._voice(scope["path"])(send, error, _challenge(error, seen))
+                return await self._voice(scope["path"])(send, error, challenge(error, seen))
             principal = None
         scope["principal"] = principal
         return await self._app(scope, receive, send)
@@ -177,10 +187,11 @@ def _is_open(scope: Scope, seen: Seen) -> bool:
     if path in _OPEN or path.startswith(_PUBLIC):
         return True
     _, agents, slug, rest = (*path.split("/", 3), "", "", "")[:4]
-    return agents == "agents" and bool(slug) and rest.startswith(".well-known/")
+    return agents == "agents" and bool(slug) and (not rest or rest.startswith(".well-known/"))
 
 
-def _challenge(error: ParleyError, seen: Seen) -> Headers:
+def challenge(error: ParleyError, seen: Seen) -> Headers:
+    """The `WWW-Authenticate` header of a 401."""
     if not isinstance(error, Unauthenticated):
         return []
     given = b"x-api-key" in seen or b"authorization" in seen

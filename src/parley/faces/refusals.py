@@ -4,6 +4,7 @@ from starlette.types import Send
 
 from parley.errors import (
     Conflict,
+    CookieTooLarge,
     Forbidden,
     Invalid,
     IssuerUnavailable,
@@ -25,6 +26,7 @@ _STATUSES: list[tuple[type[ParleyError], int, str]] = [
     (NameTaken, 409, "ALREADY_EXISTS"),
     (Conflict, 409, "ABORTED"),
     (PayloadTooLarge, 413, "INVALID_ARGUMENT"),
+    (CookieTooLarge, 431, "INVALID_ARGUMENT"),
     (Invalid, 400, "INVALID_ARGUMENT"),
     (RateLimited, 429, "RESOURCE_EXHAUSTED"),
     (StoreUnavailable, 503, "UNAVAILABLE"),

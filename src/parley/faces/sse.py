@@ -1,7 +1,7 @@
 """The one writer of server-sent events: raw ASGI, a comment when nothing happens, gone when the client is."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
 from starlette.types import Receive, Send
@@ -34,6 +34,9 @@ _GOODBYE = b": stopping\nretry: 500\n"
 """When to come back, in milliseconds; without an empty line, for the same reason."""
 
 
+_NOTHING = {"type": "http.response.body", "body": b"", "more_body": True}
+
+
 def frame(id_: int, data: bytes) -> bytes:
     """`data` is one line: JSON has no bare line breaks."""
     return b"id: %d\ndata: %b\n\n" % (id_, data)
@@ -48,7 +51,7 @@ async def write(
     receive: Receive,
     send: Send,
     steps: AsyncIterator[T],
-    written: Callable[[T], Chunk],
+    written: Callable[[T], Chunk | Awaitable[Chunk]],
     headers: Headers | None = None,
 ) -> None:
     """Send steps as they come, as `written` puts them; an empty chunk stands for silence and becomes a comment."""
@@ -56,9 +59,13 @@ async def write(
     watch = _Watch(receive)
     try:
         async for step in steps:
-            data, last = written(step)
+            chunk = written(step)
+            data, last = chunk if isinstance(chunk, tuple) else await chunk
             body = data or (b"" if last else _COMMENT)
             await send({"type": "http.response.body", "body": body, "more_body": not last})
+            if not last:
+                # Servers wait for a slow client before they write, not after: nothing more is read until it has read.
+                await send(_NOTHING)
     except asyncio.CancelledError:
         if not watch.left:
             raise

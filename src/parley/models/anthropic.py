@@ -10,6 +10,7 @@ import httpx2
 from anthropic.types import RawMessageStreamEvent
 
 from parley.engine.ports import Answered, Delta, Finish, Sampling, Speech, Usage
+from parley.errors import ReplyTooLarge
 from parley.models.content import READS, File, Piece, Words, pieces
 from parley.models.endpoint import Endpoint
 from parley.models.functions import Calls, schema_of
@@ -57,7 +58,7 @@ class AnthropicModel:
             raise self.endpoint.refused(error.status_code, error.message) from None
         except anthropic.APIConnectionError as error:
             raise self.endpoint.unreachable(error, late=isinstance(error, anthropic.APITimeoutError)) from None
-        except (anthropic.AnthropicError, httpx2.HTTPError, httpx2.InvalidURL) as error:
+        except (anthropic.AnthropicError, httpx2.HTTPError, httpx2.InvalidURL, ReplyTooLarge) as error:
             raise self.endpoint.unreachable(error, late=False) from None
 
     async def _heard(self, events: anthropic.AsyncStream[RawMessageStreamEvent]) -> AsyncGenerator[Answered, None]:
@@ -83,7 +84,7 @@ class AnthropicModel:
                         ended = True
                     case _:
                         continue
-        except (anthropic.AnthropicError, httpx2.HTTPError, OSError) as error:
+        except (anthropic.AnthropicError, httpx2.HTTPError, ReplyTooLarge, OSError) as error:
             raise self.endpoint.broken_off(f"{type(error).__name__}: {error}") from None
         except (ValueError, TypeError, AttributeError) as error:
             raise self.endpoint.nonsense(error) from None

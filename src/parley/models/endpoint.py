@@ -5,10 +5,12 @@ import os
 import httpx2
 from msgspec import Struct
 
-from parley.certificates import certificates
 from parley.errors import ModelError, ModelInterrupted, ModelNotSetUp, ModelUnavailable
+from parley.security.replies import open_client
 
 CONNECT_S = 10.0
+MAX_BYTES = 16 * 1024 * 1024
+"""The largest event of an answer, and the largest refusal."""
 MAX_SAID = 500
 NO_KEY = "none"
 """Sent where no key is asked for: the vendors' clients insist on one."""
@@ -34,7 +36,7 @@ class Endpoint(Struct, frozen=True):
 
     def http(self) -> httpx2.AsyncClient:
         """One for each turn: to close it is to hang up. It follows no redirect, which could carry the key elsewhere."""
-        return httpx2.AsyncClient(verify=certificates(), timeout=self.timeout, follow_redirects=False)
+        return open_client(MAX_BYTES, timeout=self.timeout, follow_redirects=False)
 
     @property
     def timeout(self) -> httpx2.Timeout:

@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from parley.core.functions import Function, Wanted
 from parley.engine.ports import Answered, Delta, Finish, Sampling, Speech, Usage
-from parley.errors import ContentNotSupported, ModelError
+from parley.errors import ContentNotSupported, ModelError, ReplyTooLarge
 from parley.models.content import READS, File, Piece, Words, pieces
 from parley.models.endpoint import Endpoint
 from parley.models.functions import Calls, schema_of
@@ -58,7 +58,7 @@ class OpenAiCompatible:
             raise self.endpoint.refused(error.status_code, error.message) from None
         except openai.APIConnectionError as error:
             raise self.endpoint.unreachable(error, late=isinstance(error, openai.APITimeoutError)) from None
-        except (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL) as error:
+        except (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, ReplyTooLarge) as error:
             raise self.endpoint.unreachable(error, late=False) from None
 
     async def _heard(self, chunks: openai.AsyncStream[ChatCompletionChunk]) -> AsyncGenerator[Answered, None]:
@@ -74,7 +74,7 @@ class OpenAiCompatible:
                         yield output
         except ModelError:
             raise
-        except (openai.OpenAIError, httpx2.HTTPError, OSError) as error:
+        except (openai.OpenAIError, httpx2.HTTPError, ReplyTooLarge, OSError) as error:
             raise self.endpoint.broken_off(f"{type(error).__name__}: {error}") from None
         except (ValueError, TypeError, AttributeError) as error:
             raise self.endpoint.nonsense(error) from None

@@ -18,7 +18,7 @@ from parley.core.runs import Run, State
 from parley.core.turns import Output
 from parley.engine.exchange import Exchange
 from parley.engine.turns import CURRENT, Turn
-from parley.errors import ParleyError
+from parley.errors import OutboundRefused, ParleyError, ReplyTooLarge
 from parley.ids import RunId, new_id
 from parley.node.caller import A2A, open_http
 from parley.node.flat import TERMINAL, TEXT
@@ -26,6 +26,7 @@ from parley.node.peers import Peers
 from parley.node.relaying import Relay, is_answer
 from parley.node.window import ErrorWindow
 from parley.node.words import Json, PeerRefused, PeerUnavailable, TooManyHops
+from parley.security.netguard import Guard
 from parley.telemetry import tell
 
 MAX_HOPS = 10
@@ -54,11 +55,13 @@ class PeerAnswer(Struct, frozen=True):
 
 
 class Delegations:
-    def __init__(self, exchange: asyncio.Future[Exchange], peers: Peers, window: ErrorWindow) -> None:
+    def __init__(
+        self, exchange: asyncio.Future[Exchange], peers: Peers, window: ErrorWindow, guard: Guard | None = None
+    ) -> None:
         self._exchange = exchange
         self._peers = peers
         self._window = window
-        self._http = open_http()
+        self._http = open_http(guard)
         self._open: dict[RunId, dict[str, str]] = {}
         """By run: the tasks of peers that are not done yet, and whose they are."""
         self._told: dict[RunId, frozenset[str]] = {}
@@ -99,7 +102,7 @@ class Delegations:
                     if event["status"] in TERMINAL:
                         self._done(turn, known)
                     yield event
-        except RemoteError as error:
+        except (RemoteError, OutboundRefused, ReplyTooLarge) as error:
             raise PeerRefused(f"{peer} refused: {error.message}"[:500]) from error
         except (asyncio.CancelledError, GeneratorExit):
             # In a turn the log decides what becomes of it: a turn that this process only gives up is taken up again.

@@ -8,14 +8,16 @@ from typing import Any
 import httpx2
 import msgspec
 
-from parley.certificates import certificates
+from parley.errors import ReplyTooLarge
 from parley.node.kept import Kept, Self
 from parley.node.words import Discovered, Json, Peer, PlatformRefused, PlatformUnreachable, peers_in
+from parley.security.replies import open_client
 
 TIMEOUT_S = 10.0
 SILENCE_S = 15.0
 """The feed says something every three seconds, be it nothing."""
 _NEXT = "x-next-after"
+_NO_ANSWER = (httpx2.TransportError, ReplyTooLarge)
 
 
 class Happening(msgspec.Struct, frozen=True):
@@ -41,7 +43,7 @@ class Platform:
             known = self._keep(known.id, token)
         self._known = known
         self._admission = registration_token
-        self._http = http or httpx2.AsyncClient(verify=certificates(), timeout=TIMEOUT_S)
+        self._http = http or open_client(timeout=TIMEOUT_S)
 
     @property
     def id(self) -> str:
@@ -103,7 +105,7 @@ class Platform:
                 async with aclosing(_happenings(reply)) as happenings:
                     async for happening in happenings:
                         yield happening
-        except httpx2.TransportError as error:
+        except _NO_ANSWER as error:
             raise _away(error) from error
 
     async def close(self) -> None:
@@ -127,7 +129,7 @@ class Platform:
         headers = self._headers(token)
         try:
             reply = await self._http.request(method, self.url + path, headers=headers, **more)
-        except httpx2.TransportError as error:
+        except _NO_ANSWER as error:
             raise _away(error) from error
         if reply.status_code >= 500 and reply.status_code != 503:
             raise PlatformUnreachable(f"The platform answered {reply.status_code}.")

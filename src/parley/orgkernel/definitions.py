@@ -68,7 +68,7 @@ class Verify(Struct, frozen=True):
 
 
 class Node(Struct, frozen=True):
-    """One node of a workflow. How its work is done (`command`, `timeout_s`, `output_file`, `needs_model`) is ours."""
+    """One node of a workflow. How its work is done (from `command` on) is ours."""
 
     id: str = ""
     type: NodeType = "task"
@@ -87,6 +87,8 @@ class Node(Struct, frozen=True):
     """What the tool says becomes this file, below the folder of the task."""
     needs_model: bool = False
     """Passed over where there is no model but the offline one."""
+    runs_code: bool = True
+    """Whether the command may run files of the task. Then, once a model has written some, it needs approval."""
 
 
 class Edge(Struct, frozen=True):

@@ -3,6 +3,7 @@
 import contextlib
 import mimetypes
 import os
+import re
 import secrets
 import stat
 from collections.abc import Generator, Sequence
@@ -60,19 +61,30 @@ class MadeFile(Struct, frozen=True):
 
 
 class Roots:
-    """The folders that a task may touch. Relative paths are looked for in them, in their order."""
+    """The folders that a task may touch. Relative paths are looked for in them, in their order.
 
-    def __init__(self, roots: Sequence[Path]) -> None:
+    `closed` names a folder that stays shut where a root happens to contain it; roots inside of it stay open. So tasks
+    that have their folders side by side cannot reach each other through a root above all of them.
+    """
+
+    def __init__(self, roots: Sequence[Path], closed: Path | None = None) -> None:
         self._roots = tuple(root.resolve() for root in roots)
+        self._closed = closed.resolve() if closed is not None else None
 
     @property
     def folders(self) -> tuple[Path, ...]:
         return self._roots
 
+    def shown(self, path: str) -> str:
+        """The path relative to its root, as clients see it; a path outside all roots by its name alone."""
+        found = Path(path)
+        root = next((one for one in self._roots if found.is_relative_to(one)), found.parent)
+        return str(found.relative_to(root))
+
     def inside(self, path: str) -> Path:
         """The path made absolute, if it lies below a root, also by where its links lead. OutsideRoots tells why not."""
         found = [one for root in self._roots if (one := _below(root, path)) is not None]
-        real = [one for one in found if self._is_inside(one)]
+        real = [one for one in found if self._is_inside(one.resolve())]
         if not real:
             raise OutsideRoots(f"{_short(path)} is outside the folders that this agent may use.")
         return next((one for one in real if one.exists()), real[0])
@@ -81,7 +93,7 @@ class Roots:
         """OutsideRoots for what is not a file below a root; what cannot be opened is not there."""
         for root in self._roots:
             inner = _below(root, path)
-            if inner is None:
+            if inner is None or not self._is_inside(inner):
                 continue
             with contextlib.suppress(FileNotFoundError):
                 return _read(root, inner.relative_to(root))
@@ -101,8 +113,11 @@ class Roots:
         return path
 
     def _is_inside(self, path: Path) -> bool:
-        real = path.resolve()
-        return any(real.is_relative_to(root) for root in self._roots)
+        return any(path.is_relative_to(root) and not self._is_closed(path, root) for root in self._roots)
+
+    def _is_closed(self, path: Path, root: Path) -> bool:
+        closed = self._closed
+        return closed is not None and path.is_relative_to(closed) and not root.is_relative_to(closed)
 
 
 def marks(folder: Path) -> Marks:
@@ -127,6 +142,12 @@ def mark_of(path: Path) -> tuple[int, int] | None:
     return (found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else None
 
 
+def without_folder(text: str, folder: Path) -> str:
+    """A text in which paths below a folder are relative to it."""
+    pattern = rf"(?<![\w./-]){re.escape(str(folder))}(?:(/)|(?![\w.-]))"
+    return re.sub(pattern, lambda found: "" if found[1] else ".", text)
+
+
 def media_type_of(name: str) -> str:
     guessed = mimetypes.guess_type(name)[0]
     if guessed is not None:
@@ -135,8 +156,12 @@ def media_type_of(name: str) -> str:
 
 
 def _below(root: Path, path: str) -> Path | None:
-    """By its spelling alone."""
-    if not path or "\0" in path or any(len(os.fsencode(step)) > MAX_NAME for step in path.split("/")):
+    """By its spelling alone. `..` is refused also where it would stay below the root: links change what it means."""
+    steps = path.split("/")
+    if ".." in steps:
+        why = "'..' may lead outside the folders that this agent may use; write the path without it"
+        raise OutsideRoots(f"{why}: {_short(path)}")
+    if not path or "\0" in path or any(len(os.fsencode(step)) > MAX_NAME for step in steps):
         return None
     found = Path(os.path.normpath(root / path))
     return found if found != root.parent and found.is_relative_to(root) else None

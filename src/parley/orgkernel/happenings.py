@@ -25,6 +25,17 @@ class Work(Struct, frozen=True):
     failed: tuple[str, ...] = ()
     alternative: bool = False
     """Whether what was tried before did not work, so that something else should be."""
+    modelled: bool = False
+    """Whether a model has written into the folder of the task."""
+    approved: str = ""
+    """The digest of what the client has agreed to run."""
+
+
+class Proposal(Struct, frozen=True):
+    """A command that may run what a model wrote, and all that it may run, for the client to approve."""
+
+    digest: str
+    text: str
 
 
 class Result(Struct, frozen=True):
@@ -37,6 +48,10 @@ class Result(Struct, frozen=True):
     hopeless: bool = False
     """Whether trying again is of no use to anybody."""
     skipped: bool = False
+    modelled: bool = False
+    """Whether a model has written a file."""
+    proposal: Proposal | None = None
+    """Nothing was done: the client has to approve this first."""
 
 
 class Task(Struct, frozen=True):
@@ -72,12 +87,16 @@ class Finished(Struct, frozen=True):
 
 
 class Ended(Struct, frozen=True):
+    """The work has failed. Without a report no role worked on it."""
+
     report_of: GivenUp
     state: State
-    report: Report
+    report: Report | None
 
 
 Happening = Step | Asked | Finished | Ended
 Do = Callable[[Work], Awaitable[Result]]
 Exists = Callable[[str], bool]
 """Whether a file is there, named from the folder of the task."""
+Shown = Callable[[str], str]
+"""A path as the client sees it."""

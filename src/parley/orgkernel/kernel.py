@@ -11,7 +11,20 @@ from parley.clock import Clock, now_ms
 from parley.orgkernel.classifier import Assignment, assign
 from parley.orgkernel.definitions import Level, Node, Organisation, Role, Workflow
 from parley.orgkernel.graph import Outcome, next_node, step_number, steps
-from parley.orgkernel.happenings import Asked, Do, Ended, Exists, Finished, Happening, Result, Step, Task, Work
+from parley.orgkernel.happenings import (
+    Asked,
+    Do,
+    Ended,
+    Exists,
+    Finished,
+    Happening,
+    Proposal,
+    Result,
+    Shown,
+    Step,
+    Task,
+    Work,
+)
 from parley.orgkernel.pace import Evidence, given_up, guidance, level_of, raised, shown
 from parley.orgkernel.salute import Activity, Environment, Location, Report, Status, Time, Unit, health
 from parley.orgkernel.salute import State as Condition
@@ -26,13 +39,15 @@ MAX_TURNS = 200
 
 class Kernel:
     def __init__(
-        self, organisation: Organisation | None, do: Do, exists: Exists, model: str = "", clock: Clock = now_ms
+        self, organisation: Organisation | None, do: Do, exists: Exists, model: str = "", clock: Clock = now_ms,
+        shown: Shown = str,
     ) -> None:  # fmt: skip
         self._organisation = organisation
         self._do = do
         self._exists = exists
         self._model = model
         self._clock = clock
+        self._shown = shown
 
     def begin(self, task: Task) -> State:
         found = assign(self._organisation, task.text) if self._organisation else Assignment("conversational")
@@ -44,6 +59,8 @@ class Kernel:
 
     def answered(self, state: State, text: str) -> State:
         """Go on where the question was asked, with what the client said. Failures are still counted: they may go on."""
+        if state.proposed:
+            return _decided(state, text)
         if state.confirming and agreed(text):
             return replace(state, node=state.back, confirming=False, verdict="yes", attempts={}, level="primary")
         return replace(
@@ -71,17 +88,35 @@ class Kernel:
         found = assign(self._organisation, task.text)
         return role or found.role, found.workflow
 
-    async def _passed_through(self, task: Task, state: State) -> Finished:
+    def stopped(self, task: Task, state: State, reason: str) -> Ended:
+        """The end of work that was interrupted from outside, with what there is so far."""
+        role, workflow = self._assigned(state, task)
+        if role is None or workflow is None:
+            return self._unanswered(task, state, reason)
+        return _Walk(self, task, role, workflow, state).ended(reason)
+
+    async def _passed_through(self, task: Task, state: State) -> Finished | Ended:
         """No role, so no workflow and no report: an answer, as well as one can be given."""
         node = Node("answer", "task", "Answer the message")
         result = await self._do(Work(node, task.text, task.folder, guidance=state.guidance))
-        return Finished(result.text or result.reason, replace(state, files=_merged(state.files, result.files)))
+        state = replace(state, files=_merged(state.files, result.files))
+        return self._unanswered(task, state, result.reason) if result.reason else Finished(result.text, state)
+
+    def _unanswered(self, task: Task, state: State, reason: str) -> Ended:
+        files = tuple(self._shown(path) for path in state.files)
+        report = Report(activity=Activity(shortened(task.text)), location=Location(files_modified=files))
+        return Ended(given_up(report, None, None, Evidence(reason=reason, accomplished=())), state, None)
 
     async def done(self, work: Work) -> Result:
         return await self._do(work)
 
     def refuted(self, node: Node, result: Result) -> str:
         return refuted(node, result.text, result.exit_code, result.reason, self._exists)
+
+    def for_client(self, report: Report) -> Report:
+        """A report with paths as clients see them: where they lie on this machine is for operators."""
+        files = tuple(self._shown(path) for path in report.location.files_modified)
+        return replace(report, location=Location(files_modified=files))
 
     def reported(self, walk: "_Walk", condition: Condition | None = None, tool: str = "") -> Report:
         state, role, now = walk.state, walk.role, self._clock()
@@ -103,6 +138,14 @@ class Kernel:
                 self._model, tool_failures_consecutive=state.failures, tool_failures_total=state.failures_total
             ),
         )  # fmt: skip
+
+
+def _decided(state: State, text: str) -> State:
+    """The client's answer to a proposal: a plain yes approves what was shown, and anything else is guidance."""
+    answered = replace(state, node=state.back or state.node, proposed="", attempts={}, level="primary")
+    if agreed(text):
+        return replace(answered, approved=state.proposed)
+    return replace(answered, declined=True, guidance=(*state.guidance, shortened(text, 600))[-3:])
 
 
 _CONDITIONS: dict[Level, Condition] = {
@@ -163,7 +206,7 @@ class _Walk:
     async def _passed(self, node: Node) -> Asked | Ended | None:
         """Do what a node asks for, and move on; or the end of the turn."""
         if self.state.turns >= MAX_TURNS:
-            return self._ended(f"After {MAX_TURNS} steps there is no end in sight.")
+            return self.ended(f"After {MAX_TURNS} steps there is no end in sight.")
         match node.type:
             case "escalate":
                 return self._escalated(node)
@@ -177,15 +220,20 @@ class _Walk:
     async def _worked(self, node: Node) -> Asked | Ended | None:
         if self._verdict(node) == "yes":
             return self._moved(node, "pass")
+        if self.state.declined:
+            self.state = replace(self.state, declined=False)
+            return self._reworked(node)
         if 0 < node.max_retries < self.state.attempts.get(node.id, 0):
             self.state = replace(self.state, back=node.id)
             return self._moved(node, "exhausted")
         result = self._last if _only_looks(node) else await self._kernel.done(self._work(node))
+        if result.proposal is not None:
+            return self._asked_to_approve(node, result.proposal)
         self._last = result
         why = "" if result.skipped else self._kernel.refuted(node, result)
         self.state = self._counted(node, result, why)
         if result.hopeless:
-            return self._ended(why or result.reason)
+            return self.ended(why or result.reason)
         if why and node.type == "task":
             return self._failed(node, why)
         if node.verify.type == "manual" and not why:
@@ -196,7 +244,8 @@ class _Walk:
         state = self.state
         return Work(
             node, self.task.text, self.task.folder, self.role, self.workflow, state.guidance, state.said, state.failed,
-            alternative=bool(state.attempts.get(node.id)) or state.level == "alternate",
+            alternative=bool(state.attempts.get(node.id)) or state.level == "alternate", modelled=state.modelled,
+            approved=state.approved,
         )  # fmt: skip
 
     def _counted(self, node: Node, result: Result, why: str) -> State:
@@ -204,7 +253,7 @@ class _Walk:
         state = replace(
             state, turns=state.turns + 1, turns_since_progress=state.turns_since_progress + 1,
             attempts={**state.attempts, node.id: state.attempts.get(node.id, 0) + 1},
-            files=_merged(state.files, result.files),
+            files=_merged(state.files, result.files), modelled=state.modelled or result.modelled,
         )  # fmt: skip
         if why and node.type == "task":
             failed = (*state.failed, f"{node.name}: {shortened(why, 160)}")[-MAX_KEPT:]
@@ -225,7 +274,7 @@ class _Walk:
         level, cause = level_of(self.role, self._metrics())
         self.state = replace(self.state, level=level)
         if level == "emergency":
-            return self._ended(f"{node.name}: {why} ({cause})")
+            return self.ended(f"{node.name}: {why} ({cause})")
         if level == "contingent":
             return self._asked(f"{node.name} did not succeed ({cause})")
         if self.state.attempts.get(node.id, 0) <= node.max_retries:
@@ -240,7 +289,7 @@ class _Walk:
     def _moved(self, node: Node, outcome: Outcome) -> Asked | Ended | None:
         found = next_node(self.workflow.graph, node.id, outcome)
         if found is None and outcome == "pass":
-            return self._ended(f"The workflow does not say what follows {node.name}.")
+            return self.ended(f"The workflow does not say what follows {node.name}.")
         if found is None:
             return self._asked(f"{node.name} did not succeed")
         self.state = replace(self.state, node=found)
@@ -250,7 +299,7 @@ class _Walk:
         reason = node.reason or node.name
         match node.pace_level:
             case "emergency":
-                return self._ended(reason)
+                return self.ended(reason)
             case "contingent":
                 return self._asked(reason)
             case level:
@@ -288,16 +337,23 @@ class _Walk:
         self.state = replace(self.state, confirming=True, back=node.id)
         return self._asked(f"{node.name}: please confirm, or say what is to be changed")
 
+    def _asked_to_approve(self, node: Node, proposal: Proposal) -> Asked:
+        self.state = replace(self.state, proposed=proposal.digest, back=node.id)
+        asked = self._asked(f"{node.name} runs code that a model wrote. Answer yes to run it, or say what to change.")
+        return replace(asked, question=replace(asked.question, runs=proposal.text))
+
     def _asked(self, reason: str) -> Asked:
         back = self.state.back or self.workflow.graph.start
         self.state = replace(self.state, level=raised(self.state.level, "contingent"), back=back, salute="")
-        report = self._kernel.reported(self, "waiting" if self.state.confirming else None)
-        return Asked(guidance(report, self.workflow, self.role, self._evidence(reason)), self.state, report)
+        report = self._kernel.reported(self, "waiting" if self.state.confirming or self.state.proposed else None)
+        shown = self._kernel.for_client(report)
+        return Asked(guidance(shown, self.workflow, self.role, self._evidence(reason)), self.state, report)
 
-    def _ended(self, reason: str) -> Ended:
+    def ended(self, reason: str) -> Ended:
         self.state = replace(self.state, level="emergency")
         report = self._kernel.reported(self)
-        return Ended(given_up(report, self.workflow, self.role, self._evidence(reason)), self.state, report)
+        shown = self._kernel.for_client(report)
+        return Ended(given_up(shown, self.workflow, self.role, self._evidence(reason)), self.state, report)
 
     def _finished(self, node: Node) -> Finished:
         self.state = replace(self.state, level="primary")

@@ -35,7 +35,7 @@ class Retrying(Struct, frozen=True):
     text: str
 
 
-class Guidance(Struct, frozen=True):
+class Guidance(Struct, frozen=True, omit_defaults=True):
     """The role asks for operational guidance; it has not given up."""
 
     task: str
@@ -44,9 +44,13 @@ class Guidance(Struct, frozen=True):
     failed: tuple[str, ...]
     helps: str
     partial: tuple[str, ...]
+    runs: str = ""
+    """What runs if the client approves."""
 
     @property
     def text(self) -> str:
+        if self.runs:
+            return f"Approval is needed: {self.where}\nTask: {self.task}\n{self.runs}"
         return _sections(
             (f"Guidance is needed: {self.where}" if self.where else "Guidance is needed.", ()),
             ("Task", (self.task,)),

@@ -28,11 +28,17 @@ _LAUNCHERS = frozenset(
     )
 )  # fmt: skip
 """These run what their arguments name."""
+MAX_PATH = 4096
+"""No path is longer (Linux: PATH_MAX)."""
+_RUN = re.compile(r"[\w.@+=~/:\\-]++")
+"""Everything between two characters that no path holds. Runs do not overlap, so each character is looked at once."""
 _PATH = re.compile(
-    r"(?<![\w:/.~\\-])((?:\.{1,2}/|/)[\w.@+=~/-]*[\w]|[\w-][\w.-]*(?:/[\w.-]+)*\.[A-Za-z][A-Za-z0-9]{0,7})(?![\w/])"
+    r"(?:[@+=]|-{0,2}+\w{1,40}+=)?"
+    r"((?:\.{1,2}/|/)[\w.@+=~/-]*\w|[\w-][\w.-]*(?:/[\w.-]+)*\.[A-Za-z][A-Za-z0-9]{0,7}(?![\w/]))"
 )
+"""A path at the beginning of a run, also as `@path` or `--name=path`."""
 _NAME = re.compile(
-    r"(?:called|named|module|script|branch|image)\s+(?!called\b|named\b)[\"'`]?([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})"
+    r"(?:called|named|module|script|branch|image)\s++(?!called\b|named\b)[\"'`]?([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})"
 )
 _UNSAFE_NAME = re.compile(r"\.\.|\.lock$|[.-]$")
 
@@ -135,18 +141,10 @@ def _text(given: Given) -> str:
 def _path(given: Given, otherwise: Path | None = None) -> Path:
     found = _first(given, paths_in)
     if found is not None:
-        return given.roots.inside(found if found.startswith("/") else str(_known(given, found)))
+        return given.roots.inside(found)
     if otherwise is None:
         raise OutsideRoots("The message names no file.")
     return otherwise
-
-
-def _known(given: Given, name: str) -> Path:
-    """A relative path is meant from the folder of the task, or from a root in which it is there."""
-    for folder in (given.work, *given.roots.folders):
-        if (folder / name).exists():
-            return folder / name
-    return given.work / name
 
 
 def _name(given: Given) -> str:
@@ -159,7 +157,13 @@ def _first(given: Given, found_in: Callable[[str], Iterator[str]]) -> str | None
 
 def paths_in(text: str) -> Iterator[str]:
     """What looks like a path; what that means is for the roots to say."""
-    return (match[1] for match in _PATH.finditer(text[:MAX_READ]))
+    return (match[1] for run in runs_in(text) if (match := _PATH.match(run)) is not None)
+
+
+def runs_in(text: str) -> Iterator[str]:
+    """The pieces of a text that may begin with a path. Each is searched once, from its beginning only, so the work
+    grows with the length of the text, whatever is in it."""
+    return (run[0] for run in _RUN.finditer(text[:MAX_READ]) if len(run[0]) <= MAX_PATH)
 
 
 def names_in(text: str) -> Iterator[str]:

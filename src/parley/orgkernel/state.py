@@ -45,6 +45,13 @@ class State(Struct, frozen=True, omit_defaults=True):
     salute: str = ""
     """The level and the state of the report that was made last, and the turn it was made in."""
     saluted: int = 0
+    modelled: bool = False
+    """Whether a model has written into the folder of the task."""
+    proposed: str = ""
+    """The digest of what the client was asked to approve."""
+    approved: str = ""
+    declined: bool = False
+    """Whether the client did not approve."""
 
     def noted(self, node: str, words: str) -> "State":
         said = {name: one for name, one in self.said.items() if name != node}

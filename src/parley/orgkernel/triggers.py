@@ -33,7 +33,7 @@ _LIMITS = ("max", "max_turns", "max_turns_without_progress")
 _COMPARE: dict[Op, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, "==": operator.eq, ">": operator.gt, "<": operator.lt,
 }  # fmt: skip
-_OR = re.compile(r"\s+OR\s+|\s*\|\|\s*", re.IGNORECASE)
+_OR = re.compile(r"(?<=\s)OR(?=\s)|\|\|", re.IGNORECASE)
 _CLAUSE = re.compile(
     r"(?P<metric>[a-z_]+)\s*(?P<op>>=|<=|==|=|>|<)\s*"
     r"(?:(?P<limit>[a-z_]+)\s*(?:\*\s*(?P<times>\d+(?:\.\d+)?))?|(?P<number>\d+(?:\.\d+)?)\s*(?P<percent>%?))",

@@ -1,6 +1,6 @@
 """Runs one program, and sees to it that nothing of it outlives its turn. A script of its own: it imports no Parley.
 
-    python -I -S launcher.py LIFELINE MEMORY_BYTES CPU_SECONDS PROGRAM [ARGUMENT …]
+    python -I -S launcher.py LIFELINE MEMORY_BYTES CPU_SECONDS FILE_BYTES PROGRAM [ARGUMENT …]
 
 LIFELINE is the reading end of a pipe. A byte in it asks the program to stop; its end, which comes also when the server
 is killed, ends the program at once. Whatever the program has started ends with it, also what has moved to another
@@ -23,7 +23,7 @@ REAP_S = 5.0
 NOT_STARTED = 127
 
 
-def main(lifeline: int, memory: int, cpu: int, program: list[str]) -> int:
+def main(lifeline: int, memory: int, cpu: int, file: int, program: list[str]) -> int:
     prctl(SET_CHILD_SUBREAPER, 1)
     waking, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -31,7 +31,7 @@ def main(lifeline: int, memory: int, cpu: int, program: list[str]) -> int:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     child = os.fork()
     if child == 0:
-        become(program, lifeline, memory, cpu)
+        become(program, lifeline, memory, cpu, file)
     for inherited in (0, 1, 2):
         os.close(inherited)
     watch(child, lifeline, waking)
@@ -46,7 +46,7 @@ def noticed(number: int, frame: object) -> None:
     """A handler there must be, so that the signal wakes `watch`."""
 
 
-def become(program: list[str], lifeline: int, memory: int, cpu: int) -> None:
+def become(program: list[str], lifeline: int, memory: int, cpu: int, file: int) -> None:
     """Never returns."""
     try:
         os.setpgid(0, 0)
@@ -59,6 +59,8 @@ def become(program: list[str], lifeline: int, memory: int, cpu: int) -> None:
             resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         if cpu:
             resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
+        if file:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file, file))
         os.execv(program[0], program)
     except BaseException as error:  # noqa: BLE001 - two processes must never go on from here
         os.write(2, f"{program[0]}: {error}\n".encode(errors="replace"))
@@ -117,4 +119,5 @@ def prctl(option: int, value: int) -> None:
 
 
 if __name__ == "__main__":
-    os._exit(main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]))
+    lifeline, memory, cpu, file = map(int, sys.argv[1:5])
+    os._exit(main(lifeline, memory, cpu, file, sys.argv[5:]))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from parley.processes.sandbox import Sandbox, bubblewrap, sandboxed
+
 LAUNCHER = Path(__file__).with_name("launcher.py")
 CHUNK = 64 * 1024
 KEPT_STDERR = 4096
@@ -22,8 +24,12 @@ class Program(Struct, frozen=True):
     cwd: str
     memory_bytes: int = 0
     cpu_s: int = 0
+    file_bytes: int = 0
+    """How large a file it may write."""
     grace_s: float = 2.0
     """How long it may take to stop when it is asked to."""
+    sandbox: Sandbox | None = None
+    """Run it in bubblewrap; OSError where that cannot be used."""
 
 
 class Running:
@@ -98,11 +104,14 @@ class Running:
 async def running(program: Program, env: Mapping[str, str], given: bytes | None) -> AsyncGenerator[Running, None]:
     """Run it, with something on its standard input, or (None) with one that stays open. It has ended when the block
     has."""
+    run = program.run
+    if program.sandbox is not None:
+        run = sandboxed(await asyncio.to_thread(bubblewrap), program.sandbox, run, program.cwd)
     lifeline, ours = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", str(LAUNCHER),
-            str(lifeline), str(program.memory_bytes), str(program.cpu_s), *program.run,
+            str(lifeline), str(program.memory_bytes), str(program.cpu_s), str(program.file_bytes), *run,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             cwd=program.cwd, env=env, start_new_session=True, pass_fds=(lifeline,),
         )  # fmt: skip

@@ -44,11 +44,15 @@ class Gate:
         """Who asks; None for somebody who should have shown credentials. What is shown is checked, needed or not."""
         if self.auth == "none":
             return ANONYMOUS
+        return await self.owner(authorization, api_key) or (LOCAL if self.auth == "local" else None)
+
+    async def owner(self, authorization: str | None, api_key: str | None) -> Principal | None:
+        """The owner of a credential, in every mode; None when there is no credential."""
         if api_key is not None:
             return await self.credentials.principal_for(api_key.strip())
         if authorization is not None:
             return await self.credentials.principal_for(bearer(authorization.strip()))
-        return LOCAL if self.auth == "local" else None
+        return None
 
 
 def bearer(authorization: str) -> str:

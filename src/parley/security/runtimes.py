@@ -105,11 +105,10 @@ class Runtimes:
 
         Who deletes the code has it: of two that come with the same code one wins.
         """
-        self._check_attempts()
         digest = _digest(_normal(code))
         record = await self._records.get(_CODE, "", digest)
         if record is None or (record.due or 0) <= self._clock() or not await self._records.delete(_CODE, "", digest):
-            self._wrong.append(self._monotonic())
+            self._count_wrong()
             raise InvalidPairingToken("Invalid pairing token")
         return await self._install(record.body.decode(), described)
 
@@ -199,12 +198,14 @@ class Runtimes:
         now = self._clock()
         await self._records.put(Record(_TOKEN, "", runtime.digest, runtime.agent.encode(), now, now + REMEMBER_MS))
 
-    def _check_attempts(self) -> None:
-        """Codes cannot be guessed; but whoever tries should not keep the store busy with it."""
+    def _count_wrong(self) -> None:
+        """Slow down clients that guess. Only wrong codes are refused so: guesses must not keep a right code out, and
+        80 bits cannot be guessed."""
         if len(self._wrong) == MAX_WRONG:
             wait_s = self._wrong[0] + WRONG_S - self._monotonic()
             if wait_s > 0:
                 raise RateLimited("Too many wrong pairing codes; try again later.", retry_after=int(wait_s) + 1)
+        self._wrong.append(self._monotonic())
 
 
 def _revoked(by: Runtime | None) -> RuntimeRevoked:

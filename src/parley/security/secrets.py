@@ -9,6 +9,7 @@ from pathlib import Path
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from parley.errors import ConfigurationError
+from parley.file_modes import make_private_folder
 from parley.telemetry import tell
 
 FILE = "secret.key"
@@ -81,7 +82,7 @@ def _load(path: Path) -> MultiFernet:
 
 def _make(path: Path) -> None:
     """Written whole under another name first: of two processes that start together, one wins and both read the same."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".secret-")
     try:
         with os.fdopen(descriptor, "w") as file:

@@ -19,6 +19,8 @@ from msgspec import Struct
 
 from parley.clock import iso, now_ms
 from parley.errors import ConfigurationError
+from parley.file_modes import make_private_file, make_private_folder
+from parley.stores.damage import damage_in, damaged, opening
 from parley.stores.locking import LOCK, lock
 from parley.stores.schema import missing
 from parley.stores.sqlite import FILE
@@ -81,6 +83,7 @@ def _copied(places: Places, to: Path, *, secrets: bool) -> Manifest:
         _copy_private(places.keys, to / KEYS)
     blobs = None if places.blobs is None else sum(1 for _ in _blobs_in(to / BLOBS))
     manifest = Manifest(FORMAT, iso(now_ms()), digest(to / FILE), runs, blobs, secrets)
+    make_private_file(to / MANIFEST)
     (to / MANIFEST).write_text(json.dumps(msgspec.to_builtins(manifest), indent=2) + "\n", "utf-8")
     for path in (to / FILE, to / MANIFEST, to):
         _sync(path)
@@ -90,28 +93,31 @@ def _copied(places: Places, to: Path, *, secrets: bool) -> Manifest:
 def _copy_database(source: Path, to: Path) -> int:
     """How many runs there are in the copy. All pages at once: a step of its own for each part would begin anew whenever
     somebody writes in between."""
-    with closing(sqlite3.connect(source, timeout=30)) as live, closing(sqlite3.connect(to)) as copy:
+    make_private_file(to)
+    with (
+        opening(source),
+        closing(sqlite3.connect(source, timeout=30)) as live,
+        closing(sqlite3.connect(to)) as copy,
+    ):
         live.backup(copy, pages=-1)
+        if found := damage_in(copy):
+            raise ConfigurationError(f"{damaged(source, found)} Nothing was backed up.")
         # One file without a companion, wherever it is taken.
         copy.execute("PRAGMA journal_mode = DELETE")
-        to.chmod(0o600)
         return copy.execute("SELECT count(*) FROM runs").fetchone()[0]
 
 
 def copy_blobs(source: Path, to: Path) -> None:
     """Those that are not there yet. One that vanishes meanwhile was forgotten."""
-    to.mkdir(mode=0o700, exist_ok=True, parents=True)
+    make_private_folder(to)
     for path in _blobs_in(source):
         copy = to / path.relative_to(source)
         if copy.exists():
             continue
-        copy.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            shutil.copyfile(path, copy)
+            _copy_private(path, copy)
         except FileNotFoundError:
             copy.unlink(missing_ok=True)
-        else:
-            _sync(copy)
 
 
 def restore(backup: Path, places: Places) -> Manifest:
@@ -124,7 +130,7 @@ def restore(backup: Path, places: Places) -> Manifest:
     if manifest.secrets and places.keys.exists() and places.keys.read_bytes() != (backup / KEYS).read_bytes():
         raise ConfigurationError(f"There is another key file at {places.keys} already.")
     _check_blobs(backup, manifest, places)
-    places.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_folder(places.data_dir)
     held = lock(places.data_dir / LOCK)
     try:
         if manifest.blobs is not None and places.blobs is not None:
@@ -182,7 +188,7 @@ def digest(path: Path) -> str:
 
 
 def _copy_private(source: Path, to: Path) -> None:
-    to.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(to.parent)
     descriptor = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as copy, source.open("rb") as file:
         shutil.copyfileobj(file, copy)

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import re
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,10 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, MemoryStore, ObjectStore, from_url
 
 from parley.errors import ConfigurationError, NotFound, StoreUnavailable
+from parley.file_modes import make_private_folder, restrict
 
 PIECE = 256 * 1024
+_FOLDER = re.compile(r"[0-9a-f]{2}")
 
 
 class ObjectBlobs:
@@ -84,14 +87,22 @@ class DirectoryBlobs(ObjectBlobs):
     """A directory on this machine. An event that refers to a blob is durable, so the blob has to be so before it."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_folder(directory)
+        # Each blob lies below one of these, so nothing of what is in them has to be looked at.
+        restrict(*(path for path in directory.iterdir() if _FOLDER.fullmatch(path.name)))
         super().__init__(LocalStore(str(directory.resolve())))
         self._directory = directory
 
     async def _put(self, sha256: str, content: bytes | Path) -> None:
         await super()._put(sha256, content)
         path = self._directory / _path(sha256)
-        await asyncio.to_thread(_sync, path, path.parent, path.parent.parent, self._directory)
+        await asyncio.to_thread(_settle, path, self._directory)
+
+
+def _settle(path: Path, directory: Path) -> None:
+    """Make a blob that was written private and durable, and the folders that hold it."""
+    restrict(path.parent.parent, path.parent, path)
+    _sync(path, path.parent, path.parent.parent, directory)
 
 
 def _sync(*paths: Path) -> None:

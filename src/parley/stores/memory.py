@@ -2,12 +2,14 @@
 
 import asyncio
 from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
 from parley.core.events import Event
 from parley.core.runs import Run, State, erased
-from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
+from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.shelf import MemoryLibrary
@@ -53,9 +55,17 @@ class MemoryStore:
         return self._heads.get(run)
 
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
+        return _page(islice(self._after(run, after), limit))
+
+    async def read_types(self, run: RunId, types: Collection[str], after: int, limit: int) -> list[Event]:
+        return _page(islice((event for event in self._after(run, after) if event.type in types), limit))
+
+    async def read_last(self, run: RunId, types: Collection[str], limit: int) -> list[Event]:
+        return [event for event in self._events.get(run, []) if event.type in types][-limit:]
+
+    def _after(self, run: RunId, after: int) -> Iterator[Event]:
         events = self._events.get(run, [])
-        start = bisect_right(events, after, key=lambda event: event.seq)
-        return events[start : start + limit]
+        return islice(events, bisect_right(events, after, key=lambda event: event.seq), None)
 
     async def find_key(self, scope: str, name: str) -> StoredKey | None:
         return self._keys.get((scope, name))
@@ -69,6 +79,13 @@ class MemoryStore:
 
     async def unfinished(self, principal: str, most: int) -> int:
         return sum(head.run.principal == principal and not head.run.ended for head in self._heads.values())
+
+    async def waiting(self, agent: str, most: int) -> int:
+        return len(await self.runs_in(State.SUBMITTED, agent=agent, limit=most))
+
+    async def ahead(self, run: RunId, agent: str, most: int) -> int | None:
+        waiting = [one.id for one in await self.runs_in(State.SUBMITTED, agent=agent, limit=len(self._heads))]
+        return min(most, waiting.index(run)) if run in waiting else None
 
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         found = [head.run for head in self._heads.values() if _matches(head.run, listing)]
@@ -110,6 +127,10 @@ class MemoryStore:
         self._nonces[nonce] = until
         return True
 
+    async def check_writing(self, patience_s: float) -> None:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+
     async def forget_nonces(self, before: int) -> int:
         gone = [nonce for nonce, until in self._nonces.items() if until < before]
         for nonce in gone:
@@ -125,6 +146,10 @@ class MemoryStore:
             keys = [(place, stored) for place, stored in self._keys.items() if place[0] == LASTING + run]
             self._drop_keys([place for place, stored in keys if stored.version <= floor])
 
+    async def trim_all(self, trims: Sequence[Trim]) -> None:
+        for one in trims:
+            await self.trim(one.run, one.floor, one.snapshot)
+
     async def erase(self, run: RunId) -> None:
         head = self._heads[run]
         if head.run.ended:
@@ -134,6 +159,17 @@ class MemoryStore:
 
     async def close(self) -> None:
         self._closed = True
+
+
+def _page(events: Iterable[Event]) -> list[Event]:
+    page: list[Event] = []
+    size = 0
+    for event in events:
+        page.append(event)
+        size += len(event.body or b"")
+        if size >= READ_BYTES:
+            break
+    return page
 
 
 def _matches(run: Run, listing: Listing) -> bool:

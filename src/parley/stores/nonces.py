@@ -1,8 +1,9 @@
 """Nonces ride with the log: claims that wait are written together, and a known one concerns nobody but its caller."""
 
 import asyncio
+import secrets
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from msgspec import Struct
@@ -13,7 +14,7 @@ from parley.stores.pool import Pool
 from parley.telemetry import tell
 
 MAX_BATCH = 512
-FORGET_BATCH = 1000
+FORGET_BATCH = 500
 
 _CLAIM_ONE = "INSERT INTO nonces (nonce, until) VALUES (?, ?) ON CONFLICT (nonce) DO NOTHING"
 _FORGET_SOME = """
@@ -23,7 +24,8 @@ _CLAIM_ALL = """
 INSERT INTO nonces (nonce, until)
 SELECT nonce, until FROM unnest($1::bytea[], $2::bigint[]) AS row (nonce, until) ORDER BY nonce
 ON CONFLICT (nonce) DO NOTHING RETURNING nonce"""
-_FORGET_ALL = "WITH gone AS (DELETE FROM nonces WHERE until < $1 RETURNING 1) SELECT count(*) FROM gone"
+_FORGET_SOME_THERE = """
+DELETE FROM nonces WHERE nonce IN (SELECT nonce FROM nonces WHERE until < $1 ORDER BY until LIMIT $2) RETURNING 1"""
 
 
 class Claim(Struct, frozen=True):
@@ -43,6 +45,19 @@ def claiming(hand_in: Callable[[Claim, Done], None], nonce: str, until: int) -> 
     return future
 
 
+async def check_committing(
+    claim: Callable[[str, int], Awaitable[bool]], patience_s: float, committed: Callable[[], int] = int, size: int = 16
+) -> None:
+    """Claim a nonce that is forgotten soon. A writer that commits other work meanwhile is busy, not stuck."""
+    before = committed()
+    try:
+        async with asyncio.timeout(patience_s):
+            await claim(secrets.token_hex(size), 0)
+    except TimeoutError:
+        if committed() == before:
+            raise StoreUnavailable("The store does not write.") from None
+
+
 def _decided(future: "asyncio.Future[bool]", error: ParleyError | None) -> None:
     if future.done():
         return
@@ -58,6 +73,15 @@ def write_claims(connection: sqlite3.Connection, claims: list[Claiming]) -> list
         (done, None if connection.execute(_CLAIM_ONE, (claim.nonce, claim.until)).rowcount else known())
         for claim, done in claims
     ]
+
+
+async def in_batches(forget: Callable[[], Awaitable[int]]) -> int:
+    """Delete batch after batch, until one is not full; how many in all. Others write between two of them."""
+    gone = batch = await forget()
+    while batch == FORGET_BATCH:
+        batch = await forget()
+        gone += batch
+    return gone
 
 
 def forget_some(connection: sqlite3.Connection, before: int) -> int:
@@ -81,7 +105,10 @@ class PostgresNonces:
         return await claiming(self._hand_in, nonce, until)
 
     async def forget_nonces(self, before: int) -> int:
-        return (await self._pool.fetch(_FORGET_ALL, before))[0][0]
+        return await in_batches(lambda: self._forget_some(before))
+
+    async def _forget_some(self, before: int) -> int:
+        return len(await self._pool.fetch(_FORGET_SOME_THERE, before, FORGET_BATCH))
 
     async def close(self) -> None:
         """What was handed in is decided first."""

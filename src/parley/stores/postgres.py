@@ -5,19 +5,19 @@ conflict concerns one run only: its events are left out of the same statement, a
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from zlib import crc32
 
 import msgspec
 
 from parley.core.events import Event, restored
 from parley.core.runs import Run, State, erased
-from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
+from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
 from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
 from parley.stores.library import NOTE, DatabaseLibrary, statements
 from parley.stores.listings import filters, numbered, paged
-from parley.stores.nonces import PostgresNonces
+from parley.stores.nonces import FORGET_BATCH, PostgresNonces, check_committing, in_batches
 from parley.stores.pool import MAX_CONNECTIONS, RIVALRY, TROUBLE, Connection, Pool, Row
 from parley.stores.refolding import refolded
 from parley.stores.schema import Phase, migrate_postgres
@@ -41,6 +41,22 @@ _LOG = """
   FROM unnest(${}::text[], ${}::bigint[], ${}::bigint[], ${}::text[], ${}::bytea[], ${}::bytea[])
     AS row (run_id, seq, at, type, payload, hash)
   JOIN written USING (run_id)"""
+
+_SELECT_EVENTS = f"""
+SELECT seq, at, type, payload, digest, hash FROM (
+  SELECT *, sum(coalesce(octet_length(payload), 0)) OVER (ORDER BY seq ROWS UNBOUNDED PRECEDING)
+    - coalesce(octet_length(payload), 0) AS before
+  FROM (
+    SELECT seq, at, type, payload, digest, hash FROM events
+    WHERE run_id = $1 AND seq > $2 {{}} ORDER BY seq LIMIT $3
+  ) AS page
+) AS sized
+WHERE before < {READ_BYTES} ORDER BY seq"""
+_SELECT_ALL = _SELECT_EVENTS.format("")
+_SELECT_TYPES = _SELECT_EVENTS.format("AND type = ANY($4::text[])")
+_SELECT_LAST = """
+SELECT seq, at, type, payload, digest, hash FROM events
+WHERE run_id = $1 AND type = ANY($2::text[]) ORDER BY seq DESC LIMIT $3"""
 
 _WRITE_KNOWN = f"""
 WITH given AS (
@@ -80,7 +96,21 @@ ON CONFLICT (scope, name) DO UPDATE
   SET run_id = excluded.run_id, version = excluded.version, digest = excluded.digest, at = excluded.at
   WHERE keys.at < $7 AND substr(keys.scope, 1, 4) <> '{LASTING}'
 RETURNING scope"""
-_FORGET_KEYS = f"DELETE FROM keys WHERE at < $1 AND substr(scope, 1, 4) <> '{LASTING}' RETURNING 1"
+_FORGET_KEYS = f"""
+DELETE FROM keys WHERE (scope, name) IN (
+  SELECT scope, name FROM keys WHERE at < $1 AND substr(scope, 1, 4) <> '{LASTING}' ORDER BY at LIMIT $2
+) RETURNING 1"""
+_TRIM = """
+WITH gone AS (DELETE FROM events WHERE run_id = $1 AND seq <= $2 RETURNING seq, hash),
+last AS (SELECT seq, hash FROM gone ORDER BY seq DESC LIMIT 1),
+released AS (DELETE FROM keys WHERE scope = $4 AND version <= $2)
+UPDATE runs SET floor = last.seq, floor_hash = last.hash, snapshot = $3 FROM last WHERE run_id = $1"""
+
+_WAITING = "SELECT count(*) FROM (SELECT FROM runs WHERE state = 'submitted' AND agent = $1 LIMIT $2) AS few"
+_AHEAD = """
+SELECT (SELECT count(*) FROM (
+  SELECT FROM runs AS other WHERE state = 'submitted' AND agent = $1 AND other.arrival < run.arrival LIMIT $2) AS few)
+FROM runs AS run WHERE run_id = $3 AND state = 'submitted'"""
 
 _NOTHING = frozenset(("INSERT 0 0", "UPDATE 0", "DELETE 0"))
 
@@ -129,12 +159,16 @@ class PostgresStore:
         return await refolded(Head(_decode_run(row[0]), row[1], row[2], row[3], row[4]), self.read) if row else None
 
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
-        rows = await self._pool.fetch(
-            "SELECT seq, at, type, payload, digest, hash FROM events "
-            "WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3",
-            run, after, limit,
-        )  # fmt: skip
+        rows = await self._pool.fetch(_SELECT_ALL, run, after, limit)
         return [restored(run, *row) for row in rows]
+
+    async def read_types(self, run: RunId, types: Collection[str], after: int, limit: int) -> list[Event]:
+        rows = await self._pool.fetch(_SELECT_TYPES, run, after, limit, list(types))
+        return [restored(run, *row) for row in rows]
+
+    async def read_last(self, run: RunId, types: Collection[str], limit: int) -> list[Event]:
+        rows = await self._pool.fetch(_SELECT_LAST, run, list(types), limit)
+        return [restored(run, *row) for row in reversed(rows)]
 
     async def find_key(self, scope: str, name: str) -> StoredKey | None:
         sql = "SELECT run_id, version, digest, at FROM keys WHERE scope = $1 AND name = $2"
@@ -156,6 +190,14 @@ class PostgresStore:
         sql = "SELECT count(*) FROM (SELECT FROM runs WHERE principal = $1 AND NOT ended LIMIT $2) AS few"
         row = await self._one(sql, principal, most)
         return row[0] if row else 0
+
+    async def waiting(self, agent: str, most: int) -> int:
+        row = await self._one(_WAITING, agent, most)
+        return row[0] if row else 0
+
+    async def ahead(self, run: RunId, agent: str, most: int) -> int | None:
+        row = await self._one(_AHEAD, agent, most, run)
+        return row[0] if row else None
 
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         where, values = filters(listing, "~>=~", "~<~")
@@ -179,22 +221,32 @@ class PostgresStore:
         return [_decode_run(row[0]) for row in await self._pool.fetch(sql, before, limit)]
 
     async def forget_keys(self, before: int) -> int:
-        return len(await self._pool.fetch(_FORGET_KEYS, before))
+        return await in_batches(lambda: self._forget_keys(before))
+
+    async def _forget_keys(self, before: int) -> int:
+        return len(await self._pool.fetch(_FORGET_KEYS, before, FORGET_BATCH))
 
     async def claim(self, nonce: str, until: int) -> bool:
         return await self._nonces.claim(nonce, until)
+
+    async def check_writing(self, patience_s: float) -> None:
+        if any(writer.stuck(patience_s) for writer in self._writers):
+            raise StoreUnavailable("The store does not write.")
+        await check_committing(self.claim, patience_s)
 
     async def forget_nonces(self, before: int) -> int:
         return await self._nonces.forget_nonces(before)
 
     async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
-        await self._one(
-            "WITH gone AS (DELETE FROM events WHERE run_id = $1 AND seq <= $2 RETURNING seq, hash), "
-            "last AS (SELECT seq, hash FROM gone ORDER BY seq DESC LIMIT 1), "
-            "released AS (DELETE FROM keys WHERE scope = $4 AND version <= $2) "
-            "UPDATE runs SET floor = last.seq, floor_hash = last.hash, snapshot = $3 FROM last WHERE run_id = $1",
-            run, floor, snapshot, LASTING + run,
-        )  # fmt: skip
+        await self.trim_all([Trim(run, floor, snapshot)])
+
+    async def trim_all(self, trims: Sequence[Trim]) -> None:
+        rows = [(one.run, one.floor, one.snapshot, LASTING + one.run) for one in trims]
+        try:
+            async with self._pool.acquire() as connection:
+                await connection.executemany(_TRIM, rows)
+        except TROUBLE as error:
+            raise StoreUnavailable("The database does not answer.") from error
 
     async def erase(self, run: RunId) -> None:
         head = await self.head(run)

@@ -1,5 +1,6 @@
 """Small data that is not a log, in memory, in the SQLite file beside the log, or in PostgreSQL."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,10 @@ class MemoryRecords:
 
     async def delete(self, kind: str, scope: str, id_: str) -> bool:
         return self._records.pop((kind, scope, id_), None) is not None
+
+    async def delete_all(self, kind: str, places: Sequence[Place]) -> None:
+        for scope, id_ in places:
+            self._records.pop((kind, scope, id_), None)
 
     async def due(self, kind: str, now: int, limit: int = 100, after: Moment = _FIRST) -> Records:
         found = [
@@ -92,6 +97,12 @@ class SqliteRecords:
 
     async def delete(self, kind: str, scope: str, id_: str) -> bool:
         return await self._write("DELETE FROM records WHERE kind = ? AND scope = ? AND id = ?", kind, scope, id_) == 1
+
+    async def delete_all(self, kind: str, places: Sequence[Place]) -> None:
+        if places:
+            given = ", ".join(["(?, ?)"] * len(places))
+            sql = f"DELETE FROM records WHERE kind = ? AND (scope, id) IN (VALUES {given})"
+            await self._write(sql, kind, *(part for place in places for part in place))
 
     async def due(self, kind: str, now: int, limit: int = 100, after: Moment = _FIRST) -> Records:
         where = "kind = ? AND due <= ? AND due >= ? AND (due, scope, id) > (?, ?, ?) ORDER BY due, scope, id LIMIT ?"
@@ -146,6 +157,14 @@ class PostgresRecords:
     async def delete(self, kind: str, scope: str, id_: str) -> bool:
         sql = "DELETE FROM records WHERE kind = $1 AND scope = $2 AND id = $3 RETURNING 1"
         return bool(await self._pool.fetch(sql, kind, scope, id_))
+
+    async def delete_all(self, kind: str, places: Sequence[Place]) -> None:
+        sql = (
+            "DELETE FROM records USING unnest($2::text[], $3::text[]) AS given (scope, id) "
+            "WHERE records.kind = $1 AND records.scope = given.scope AND records.id = given.id"
+        )
+        if places:
+            await self._pool.fetch(sql, kind, *map(list, zip(*places, strict=True)))
 
     async def due(self, kind: str, now: int, limit: int = 100, after: Moment = _FIRST) -> Records:
         where = "kind = $1 AND due <= $2 AND (due, scope, id) > ($3, $4, $5) ORDER BY due, scope, id LIMIT $6"

@@ -9,34 +9,51 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from parley.core.events import Event, restored
 from parley.core.runs import Run, State, erased
-from parley.engine.ports import LASTING, Append, Done, Head, Listing, StoredKey
+from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
 from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
+from parley.file_modes import make_private_file, make_private_folder, restrict
 from parley.ids import RunId
+from parley.stores.damage import check, opening, unavailable
 from parley.stores.library import NOTE, DatabaseLibrary, sqlite_text, statements
 from parley.stores.listings import filters, paged
 from parley.stores.locking import LOCK, lock
-from parley.stores.nonces import FORGET_BATCH, Claim, claiming, forget_some, write_claims
+from parley.stores.nonces import FORGET_BATCH, Claim, check_committing, claiming, forget_some, in_batches, write_claims
 from parley.stores.refolding import refolded
 from parley.stores.schema import migrate_sqlite
+from parley.stores.writers import Settled, answer
 from parley.telemetry import tell
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
-Waiting = tuple[Append | Claim, Done]
-Settled = tuple[Done, ParleyError | None]
+
+
+class Job(Struct, frozen=True):
+    """Something else that the writer does, by itself."""
+
+    work: Callable[[sqlite3.Connection], None]
+
+
+Waiting = tuple[Append | Claim | Job, Done]
 
 MAX_BATCH = 512
+PROBE_BYTES = 4096
+"""More than fits into a page beside others, so that a database which may not grow refuses it."""
 FILE = "parley.db"
+TRIM_PIECE = 2000
+"""How many events are deleted in one transaction, so that nobody's append waits long for it."""
 
 _INSERT_RUN = """
 INSERT INTO runs
@@ -46,13 +63,23 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO NOTHIN
 _UPDATE_RUN = """
 UPDATE runs SET version = ?, hash = ?, state = ?, owner = ?, ended = ?, updated_at = ?, status_at = ?, body = ?
 WHERE run_id = ? AND version = ?"""
+_SELECT_EVENTS = "SELECT seq, at, type, payload, digest, hash FROM events WHERE run_id = ? AND seq > ?"
 _INSERT_EVENT = "INSERT INTO events (run_id, seq, at, type, payload, hash) VALUES (?, ?, ?, ?, ?, ?)"
 _INSERT_KEY = f"""
 INSERT INTO keys (scope, name, run_id, version, digest, at) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (scope, name) DO UPDATE
   SET run_id = excluded.run_id, version = excluded.version, digest = excluded.digest, at = excluded.at
   WHERE keys.at < ? AND substr(keys.scope, 1, 4) <> '{LASTING}'"""
-_FORGET_KEYS = f"DELETE FROM keys WHERE at < ? AND substr(scope, 1, 4) <> '{LASTING}'"
+_FORGET_KEYS = f"""
+DELETE FROM keys WHERE (scope, name) IN (
+  SELECT scope, name FROM keys WHERE at < ? AND substr(scope, 1, 4) <> '{LASTING}' ORDER BY at LIMIT ?)"""
+
+# The state is part of the text, so that the partial index is used, and nothing but that.
+_WAITING = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE state = 'submitted' AND agent = ? LIMIT ?)"
+_AHEAD = """
+SELECT (SELECT count(*) FROM (
+  SELECT 1 FROM runs AS other WHERE state = 'submitted' AND agent = ? AND other.arrival < run.arrival LIMIT ?))
+FROM runs AS run WHERE run_id = ? AND state = 'submitted'"""
 
 _encode_run = msgspec.msgpack.Encoder().encode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
@@ -67,6 +94,10 @@ class _Stale(_Rival):
 
 
 def connect(path: Path) -> sqlite3.Connection:
+    """Open a database, made if there is none. Its companions get the mode that it has."""
+    with suppress(OSError):  # SQLite says so itself, in its own error
+        make_private_file(path)
+    restrict(*(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm")))
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -91,11 +122,18 @@ class SqliteReader:
         return await refolded(Head(_decode_run(row[0]), *row[1:]), self.read) if row else None
 
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
-        rows = await self._all(
-            "SELECT seq, at, type, payload, digest, hash FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?",
-            run, after, limit,
-        )  # fmt: skip
-        return [restored(run, *row) for row in rows]
+        sql = f"{_SELECT_EVENTS} ORDER BY seq LIMIT ?"
+        return await self._call(lambda connection: _page(run, connection.execute(sql, (run, after, limit))))
+
+    async def read_types(self, run: RunId, types: Collection[str], after: int, limit: int) -> list[Event]:
+        sql = f"{_SELECT_EVENTS} AND {_one_of(types)} ORDER BY seq LIMIT ?"
+        values = (run, after, *types, limit)
+        return await self._call(lambda connection: _page(run, connection.execute(sql, values)))
+
+    async def read_last(self, run: RunId, types: Collection[str], limit: int) -> list[Event]:
+        sql = f"{_SELECT_EVENTS} AND {_one_of(types)} ORDER BY seq DESC LIMIT ?"
+        rows = await self._all(sql, run, 0, *types, limit)
+        return [restored(run, *row) for row in reversed(rows)]
 
     async def find_key(self, scope: str, name: str) -> StoredKey | None:
         row = await self._one("SELECT run_id, version, digest, at FROM keys WHERE scope = ? AND name = ?", scope, name)
@@ -117,6 +155,14 @@ class SqliteReader:
         sql = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE principal = ? AND ended = 0 LIMIT ?)"
         row = await self._one(sql, principal, most)
         return row[0] if row else 0
+
+    async def waiting(self, agent: str, most: int) -> int:
+        row = await self._one(_WAITING, agent, most)
+        return row[0] if row else 0
+
+    async def ahead(self, run: RunId, agent: str, most: int) -> int | None:
+        row = await self._one(_AHEAD, agent, most, run)
+        return row[0] if row else None
 
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         where, values = filters(listing)
@@ -155,7 +201,7 @@ class SqliteReader:
         try:
             return await self._loop.run_in_executor(self._readers, lambda: work(self._connection()))
         except sqlite3.Error as error:
-            raise StoreUnavailable("The store could not be read.") from error
+            raise unavailable(self._path, error, "The store could not be read.") from error
 
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
@@ -165,20 +211,56 @@ class SqliteReader:
         return connection
 
 
+def _one_of(types: Collection[str]) -> str:
+    return f"type IN ({', '.join('?' * len(types))})"
+
+
+def _page(run: RunId, rows: Iterable[Row]) -> list[Event]:
+    """Read and decode some events. Runs in a reader's thread."""
+    events: list[Event] = []
+    size = 0
+    for row in rows:
+        events.append(restored(run, *row))
+        size += len(row[3] or b"")
+        if size >= READ_BYTES:
+            break
+    return events
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """A database that is up to date, and not seen to be damaged."""
+    connection = connect(path)
+    try:
+        check(path, connection)
+        migrate_sqlite(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 class SqliteStore(SqliteReader):
     """The one writer of a data directory."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        super().__init__(directory / FILE)
-        self._lock = lock(directory / LOCK)
+        path = directory / FILE
+        with opening(path):
+            make_private_folder(directory)
+            self._lock = lock(directory / LOCK)
+            try:
+                self._writing = _opened(path)
+                first = self._writing.execute("SELECT coalesce(max(arrival), 0) + 1 FROM runs").fetchone()[0]
+            except BaseException:
+                os.close(self._lock)
+                raise
+        super().__init__(path)
+        self._arrivals = count(first)
         self._waiting: list[Waiting] = []
         self._backlog: list[Waiting] = []
         self._closing = False
+        self._committed = 0
+        """How many batches the writer has committed."""
         self._queue: queue.SimpleQueue[list[Waiting] | None] = queue.SimpleQueue()
-        self._writing = connect(self._path)
-        migrate_sqlite(self._writing)
-        self._arrivals = count(self._writing.execute("SELECT coalesce(max(arrival), 0) + 1 FROM runs").fetchone()[0])
         self._writer = threading.Thread(target=self._write, name="parley-write", daemon=True)
         self._writer.start()
 
@@ -188,7 +270,10 @@ class SqliteStore(SqliteReader):
     async def claim(self, nonce: str, until: int) -> bool:
         return await claiming(self._hand_in, nonce, until)
 
-    def _hand_in(self, work: Append | Claim, done: Done) -> None:
+    async def check_writing(self, patience_s: float) -> None:
+        await check_committing(self.claim, patience_s, lambda: self._committed, PROBE_BYTES)
+
+    def _hand_in(self, work: Append | Claim | Job, done: Done) -> None:
         if self._closed:
             self._loop.call_soon(done, StoreUnavailable("The store is closed."))
             return
@@ -207,20 +292,44 @@ class SqliteStore(SqliteReader):
         return [_decode_run(row[0]) for row in await self._all(sql, before, limit)]
 
     async def forget_keys(self, before: int) -> int:
-        return await self._call(lambda connection: connection.execute(_FORGET_KEYS, (before,)).rowcount)
+        return await in_batches(lambda: self._do(lambda connection: _forget_keys(connection, before)))
 
     async def forget_nonces(self, before: int) -> int:
-        gone = batch = await self._call(lambda connection: forget_some(connection, before))
-        while batch == FORGET_BATCH:
-            batch = await self._call(lambda connection: forget_some(connection, before))
-            gone += batch
-        return gone
+        return await in_batches(lambda: self._do(lambda connection: forget_some(connection, before)))
 
     async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
-        await self._call(lambda connection: _trim(connection, run, floor, snapshot))
+        await self.trim_all([Trim(run, floor, snapshot)])
+
+    async def trim_all(self, trims: Sequence[Trim]) -> None:
+        left = list(trims)
+        while left:
+            left = await self._do(partial(_trim_some, trims=left))
 
     async def erase(self, run: RunId) -> None:
-        await self._call(lambda connection: _erase(connection, run))
+        head = await self.head(run)
+        if head is None or not head.run.ended:
+            return
+        if head.run.version - head.floor > TRIM_PIECE:
+            # Piece by piece first. Should this break off, the caller was not told that it is done, and asks again.
+            await self.trim(run, head.run.version)
+        await self._do(lambda connection: _erase(connection, run))
+
+    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Have the writer do something in a transaction of its own: one that comes in between would have to wait for
+        its lock, as long as SQLite sees fit."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        result: list[T] = []
+
+        def done(error: ParleyError | None) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result[0])
+
+        self._hand_in(Job(lambda connection: result.append(work(connection))), done)
+        return await future
 
     async def close(self) -> None:
         """Everything that was handed in is committed first."""
@@ -236,13 +345,28 @@ class SqliteStore(SqliteReader):
     def _write(self) -> None:
         """The writer thread: take all that waits, commit it together, answer."""
         while batch := self._take():
-            try:
-                settled: list[Settled] = self._commit(batch)
-            except Exception as error:  # noqa: BLE001 - a writer that dies silently would hang everyone
-                tell("append.failed", error=error)
-                reason = StoreUnavailable("The store refused the write; nothing of it was kept.")
-                settled = [(done, reason) for _, done in batch]
-            self._loop.call_soon_threadsafe(_answer, settled)
+            together = [one for one in batch if not isinstance(one[0], Job)]
+            if together:
+                self._settle(together, partial(self._commit, together))
+            for work, done in batch:
+                if isinstance(work, Job):
+                    self._settle([(work, done)], partial(self._carry_out, work, done))
+
+    def _settle(self, batch: list[Waiting], commit: Callable[[], list[Settled]]) -> None:
+        settled: list[Settled]
+        try:
+            settled = commit()
+            self._committed += 1
+        except Exception as error:  # noqa: BLE001 - a writer that dies silently would hang everyone
+            tell("append.failed", error=error)
+            reason = StoreUnavailable("The store refused the write; nothing of it was kept.")
+            settled = [(done, reason) for _, done in batch]
+        self._loop.call_soon_threadsafe(answer, settled)
+
+    def _carry_out(self, job: Job, done: Done) -> list[Settled]:
+        with _transaction(self._writing):
+            job.work(self._writing)
+        return [(done, None)]
 
     def _take(self) -> list[Waiting]:
         """What waits, up to a batch, at least one; empty when the store is closing."""
@@ -275,6 +399,9 @@ class _transaction:  # noqa: N801 - reads as a statement
         self._connection = connection
 
     def __enter__(self) -> None:
+        if self._connection.in_transaction:
+            # An earlier ROLLBACK failed, as the disk did.
+            self._connection.execute("ROLLBACK")
         self._connection.execute("BEGIN IMMEDIATE")
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -362,34 +489,54 @@ def _event_row(event: Event) -> Row:
     return (event.run, event.seq, event.at, event.type, event.body, event.hash)
 
 
-def _trim(connection: sqlite3.Connection, run: RunId, floor: int, snapshot: bytes | None) -> None:
-    with _transaction(connection):
-        row = connection.execute(
-            "SELECT seq, hash FROM events WHERE run_id = ? AND seq <= ? ORDER BY seq DESC LIMIT 1",
-            (run, floor),
-        ).fetchone()
-        if row is not None:
-            connection.execute(
-                "UPDATE runs SET floor = ?, floor_hash = ?, snapshot = ? WHERE run_id = ?", (*row, snapshot, run)
-            )
-            connection.execute("DELETE FROM events WHERE run_id = ? AND seq <= ?", (run, floor))
-            connection.execute("DELETE FROM keys WHERE scope = ? AND version <= ?", (LASTING + run, floor))
+def _forget_keys(connection: sqlite3.Connection, before: int) -> int:
+    return connection.execute(_FORGET_KEYS, (before, FORGET_BATCH)).rowcount
+
+
+def _trim_some(connection: sqlite3.Connection, trims: Sequence[Trim]) -> list[Trim]:
+    """As many of them as delete a piece's worth of events together; the ones that are left."""
+    budget, left = TRIM_PIECE, list(trims)
+    while left and budget > 0:
+        gone, done = _trim(connection, left[0], budget)
+        budget -= gone
+        if not done:
+            break
+        del left[0]
+    return left
+
+
+def _trim(connection: sqlite3.Connection, one: Trim, most: int) -> tuple[int, bool]:
+    """Delete at most this many events, the oldest first; how many, and whether none is left up to the floor.
+
+    The floor is raised with the first piece, so that what goes is not seen any more.
+    """
+    row = connection.execute(
+        "SELECT seq, hash FROM events WHERE run_id = ? AND seq <= ? ORDER BY seq DESC LIMIT 1", (one.run, one.floor)
+    ).fetchone()
+    if row is None:
+        return 0, True
+    raised = "UPDATE runs SET floor = ?, floor_hash = ?, snapshot = ? WHERE run_id = ? AND floor < ?"
+    connection.execute(raised, (*row, one.snapshot, one.run, row[0]))
+    upto = connection.execute(
+        "SELECT seq FROM events WHERE run_id = ? AND seq <= ? ORDER BY seq LIMIT 1 OFFSET ?",
+        (one.run, one.floor, most - 1),
+    ).fetchone()
+    floor = upto[0] if upto else one.floor
+    gone = connection.execute("DELETE FROM events WHERE run_id = ? AND seq <= ?", (one.run, floor)).rowcount
+    if floor < row[0]:
+        return gone, False
+    connection.execute("DELETE FROM keys WHERE scope = ? AND version <= ?", (LASTING + one.run, one.floor))
+    return gone, True
 
 
 def _erase(connection: sqlite3.Connection, run: RunId) -> None:
-    with _transaction(connection):
-        row = connection.execute("SELECT body FROM runs WHERE run_id = ? AND ended = 1", (run,)).fetchone()
-        if row is None:
-            return
-        connection.execute(
-            "UPDATE runs SET floor = version, floor_hash = hash, snapshot = NULL, principal = '', conversation = '', "
-            "body = ? WHERE run_id = ?",
-            (_encode_run(erased(_decode_run(row[0]))), run),
-        )
-        connection.execute("DELETE FROM events WHERE run_id = ?", (run,))
-        connection.execute("DELETE FROM keys WHERE scope = ?", (LASTING + run,))
-
-
-def _answer(settled: list[Settled]) -> None:
-    for done, error in settled:
-        done(error)
+    row = connection.execute("SELECT body FROM runs WHERE run_id = ? AND ended = 1", (run,)).fetchone()
+    if row is None:
+        return
+    connection.execute(
+        "UPDATE runs SET floor = version, floor_hash = hash, snapshot = NULL, principal = '', conversation = '', "
+        "body = ? WHERE run_id = ?",
+        (_encode_run(erased(_decode_run(row[0]))), run),
+    )
+    connection.execute("DELETE FROM events WHERE run_id = ?", (run,))
+    connection.execute("DELETE FROM keys WHERE scope = ?", (LASTING + run,))

@@ -2,6 +2,7 @@
 it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter_ns, time_ns
 from types import TracebackType
 from typing import Any, Protocol
@@ -60,9 +61,28 @@ def exporting() -> bool:
     return bool(_exporters)
 
 
+FAILED = "telemetry.failed"
+
+
 def tell(name: str, /, **fields: Any) -> None:
+    """Call every handler. Never raises: a log on a full disk must not stop the work that it is about."""
+    _call_all(_handlers, name, fields)
+
+
+def _call_all(handlers: list[Handler], name: str, fields: dict[str, Any]) -> None:
+    for handler in handlers:
+        try:
+            handler(name, fields)
+        except Exception as error:  # noqa: BLE001 - a handler may raise anything
+            _report_failed(handler, error)
+
+
+def _report_failed(failed: Handler | None, error: Exception) -> None:
+    """Let the other handlers know that one has failed, so that it is at least counted."""
     for handler in _handlers:
-        handler(name, fields)
+        if handler is not failed:
+            with suppress(Exception):
+                handler(FAILED, {"code": type(error).__name__})
 
 
 class Span:
@@ -88,8 +108,12 @@ class Span:
         self._started = perf_counter_ns()
         if _exporters:
             self._before = current()
-            self._opened = _exporters[-1](self._name, self._before, self._started + _EPOCH_NS)
-            enter(self._opened.trace)
+            try:
+                self._opened = _exporters[-1](self._name, self._before, self._started + _EPOCH_NS)
+            except Exception as failure:  # noqa: BLE001 - an exporter may raise anything
+                _report_failed(None, failure)
+            else:
+                enter(self._opened.trace)
         return self
 
     def __exit__(
@@ -98,14 +122,16 @@ class Span:
         ended, fields = perf_counter_ns(), self._fields
         fields["outcome"] = self.outcome or ("ok" if error is None else _outcome(error, fields))
         if self._opened is not None:
-            self._opened.end(ended + _EPOCH_NS, fields)
+            try:
+                self._opened.end(ended + _EPOCH_NS, fields)
+            except Exception as failure:  # noqa: BLE001 - an exporter may raise anything
+                _report_failed(None, failure)
         if _timers:
             fields["name"] = self._name
             fields["started_ns"] = self._started + _EPOCH_NS
             fields["ended_ns"] = ended + _EPOCH_NS
             fields["trace"] = current()
-            for handler in _timers:
-                handler("span.ended", fields)
+            _call_all(_timers, "span.ended", fields)
         if self._opened is not None:
             enter(self._before)
 

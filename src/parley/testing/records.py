@@ -56,6 +56,14 @@ class RecordsContract:
         assert [one.id for one in await records.list("thing", "a", ("a", "a-b"), 2)] == ["a_b", "ab"]
         assert await records.list("thing", "a", ("a", "ä")) == []
 
+    async def test_several_are_deleted_together(self, records: Records) -> None:
+        await _filled(records, record("1"), record("2"), record("2", "b"), record("2", kind="other"), record("3"))
+        await records.delete_all("thing", [("a", "1"), ("a", "2"), ("b", "1"), ("c", "3")])
+        assert [(one.scope, one.id) for one in await records.list("thing")] == [("a", "3"), ("b", "2")]
+        assert await records.get("other", "a", "2") is not None
+        await records.delete_all("thing", [])
+        assert len(await records.list("thing")) == 2
+
     async def test_a_list_of_all_scopes_is_ordered_by_scope_first(self, records: Records) -> None:
         await _filled(records, record("2", "b"), record("1", "b"), record("9", "a"), record("5", "c"))
         places = [("a", "9"), ("b", "1"), ("b", "2"), ("c", "5")]

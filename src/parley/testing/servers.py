@@ -15,7 +15,7 @@ from parley.app import open_exchange, open_faces
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Driver
 from parley.faces.connections import Connection
-from parley.listening import Prompt, url_of
+from parley.listening import Prompt, bind, url_of
 from parley.settings import Settings
 
 
@@ -35,9 +35,7 @@ async def serving(directory: Path, drivers: Sequence[Driver], **settings: object
     values = Settings.model_validate({"data_dir": directory, **settings})
     async with AsyncExitStack() as stack:
         exchange = await stack.enter_async_context(open_exchange(values, drivers))
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        # asyncio does so only for sockets that name their protocol; without it every answer waits 40 ms for an ack.
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener = stack.enter_context(bind("127.0.0.1", 0))
         url = url_of(listener)
         app = await stack.enter_async_context(open_faces(exchange, values, url, values.grpc_port))
         await stack.enter_async_context(hosting(app, listener, Connection))

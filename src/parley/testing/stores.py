@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from parley.core.events import Canceled, Completed, Event, Noted, Started
 from parley.core.runs import Run, State, erased
 from parley.engine.audit import all_runs, verify_run
-from parley.engine.ports import LASTING, Append, Head, Key, Listing
+from parley.engine.ports import LASTING, READ_BYTES, Append, Head, Key, Listing
 from parley.engine.ports import LogStore as Store
 from parley.errors import KeyTaken, StoreUnavailable, VersionConflict
-from parley.ids import RunId
+from parley.ids import RunId, new_run_id
 from parley.stores.memory import MemoryStore
 from parley.testing.logs import LogWriter, put
 
@@ -51,6 +51,27 @@ class StoreContract:
         assert [event.seq for event in await store.read(log.run_id, 4, 3)] == [5, 6, 7]
         assert [event.seq for event in await store.read(log.run_id, 9, 3)] == [10]
         assert await store.read(log.run_id, 10, 3) == []
+
+    async def test_a_page_of_large_events_has_fewer_of_them(self, store: Store) -> None:
+        log = LogWriter()
+        await put(store, log.start())
+        await put(store, log.progress(6, "x" * (READ_BYTES // 4)))
+        assert [event.seq for event in await store.read(log.run_id, 2, 100)] == [3, 4, 5, 6]
+        assert [event.seq for event in await store.read(log.run_id, 6, 100)] == [7, 8]
+        await put(store, log.progress(2, "x" * READ_BYTES))
+        assert [event.seq for event in await store.read(log.run_id, 8, 100)] == [9]
+
+    async def test_events_of_some_types_are_read_from_either_end(self, store: Store) -> None:
+        log = LogWriter()
+        await put(store, log.start())
+        await put(store, log.progress(5))
+        types = ("submitted", "progress")
+        assert [event.seq for event in await store.read_types(log.run_id, types, 0, 3)] == [1, 3, 4]
+        assert [event.seq for event in await store.read_types(log.run_id, types, 4, 100)] == [5, 6, 7]
+        assert bare(await store.read_last(log.run_id, types, 2)) == bare(log.events[-2:])
+        assert [event.seq for event in await store.read_last(log.run_id, types, 6)] == [1, 3, 4, 5, 6, 7]
+        assert [event.seq for event in await store.read_last(log.run_id, ("input",), 9)] == [2]
+        assert await store.read_last(NOBODY, types, 2) == []
 
     async def test_unfinished_runs_are_counted_by_principal(self, store: Store) -> None:
         logs = [LogWriter() for _ in range(3)]
@@ -183,6 +204,15 @@ class StoreContract:
         assert await store.find_key(scope, "b") is None
         assert await store.find_key("scope", "a") is not None
         assert await store.find_key(others, "a") is not None
+
+    async def test_what_waits_is_counted_up_to_a_limit_and_before_a_run(self, store: Store) -> None:
+        logs = [LogWriter(at=9 - number) for number in range(5)]
+        for log in logs:
+            await put(store, log.start())
+        await put(store, logs[1].append(Started(1, "r")))
+        assert [await store.waiting("agent", most) for most in (2, 4, 9)] == [2, 4, 4]
+        assert [await store.ahead(log.run_id, "agent", 2) for log in logs] == [0, None, 1, 2, 2]
+        assert (await store.waiting("other", 9), await store.ahead(new_run_id(), "agent", 9)) == (0, None)
 
     async def test_runs_in_a_state_come_in_order_of_arrival(self, store: Store) -> None:
         logs = [LogWriter(at=9), LogWriter(at=8), LogWriter(at=7), LogWriter(at=6)]

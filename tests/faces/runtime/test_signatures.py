@@ -95,6 +95,43 @@ async def test_what_a_body_carries_must_be_claimed(wire: Wire) -> None:
     assert error_of(reply) == (403, "forbidden", "claim mismatch for run_id")
 
 
+FRAME = {"thread_id": THREAD, "frame_id": "f", "type": "user_message", "payload": {"text": "hi"}}
+TOOL = {"tool_pack": "coding.v1", "manifest": {}, "request": {}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/runs?run_id=run_y", {"run_id": "run_x", "thread_id": THREAD}),
+        ("/runs?run_id=run_x&run_id=run_y", {"run_id": "run_y", "thread_id": THREAD}),
+        ("/runs?run_id=run_y&run_id=run_x", {"run_id": "run_y", "thread_id": THREAD}),
+        ("/runs?run_id=", {"run_id": "run_y", "thread_id": THREAD}),
+        ("/runs/run_y/frames?run_id=run_x", FRAME),
+        ("/runs/run_y/frames", {**FRAME, "run_id": "run_x"}),
+        ("/runs/run_x/frames?run_id=run_y", {**FRAME, "run_id": "run_y"}),
+        ("/tools/execute?run_id=run_y", {**TOOL, "run_id": "run_x"}),
+        ("/tools/execute?run_id=run_y", {**TOOL, "request": {"run_id": "run_x"}}),
+        ("/tools/execute", {**TOOL, "run_id": "run_y", "request": {"run_id": "run_x"}}),
+    ],
+)
+async def test_no_place_that_names_a_run_stands_for_another(wire: Wire, path: str, body: dict[str, object]) -> None:
+    reply = await wire.post(path, body, claims=claims(run_id="run_y"))
+    assert error_of(reply) == (403, "forbidden", "claim mismatch for run_id")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/runs?thread_id=thread_abc", {"run_id": "run_y", "thread_id": "other"}),
+        ("/runs?thread_id=other&thread_id=thread_abc", {"run_id": "run_y", "thread_id": THREAD}),
+        ("/tools/execute", {**TOOL, "thread_id": THREAD, "request": {"thread_id": "other"}}),
+    ],
+)
+async def test_no_place_that_names_a_thread_stands_for_another(wire: Wire, path: str, body: dict[str, object]) -> None:
+    reply = await wire.post(path, body, claims=claims(run_id="run_y"))
+    assert error_of(reply) == (403, "forbidden", "claim mismatch for thread_id")
+
+
 async def test_a_guest_scope_must_be_claimed(wire: Wire) -> None:
     reply = await wire.get(SNAPSHOT, user=None, guest="g", claims=replace(claims(), user_id=None))
     assert error_of(reply) == (403, "forbidden", "claim mismatch for guest_scope")

@@ -55,7 +55,8 @@ class AgentPages:
 
     async def list(self, visit: Visit) -> Reply:
         agents = [(agent, await self._standing(agent)) for agent in self._desk.agents(visit.principal)]
-        return visit.page("agents.html", title="Agents", agents=agents)
+        problems = self._desk.beside.problems() if visit.principal.may("admin") else []
+        return visit.page("agents.html", title="Agents", agents=agents, problems=problems)
 
     async def show(self, visit: Visit) -> Reply:
         agent = self._desk.agent(visit.path["slug"], visit.principal)

@@ -15,7 +15,8 @@ from parley.core.runs import Run
 from parley.drivers.org.driver import OrgDriver
 from parley.engine.newest import newest
 from parley.engine.ports import Listing
-from parley.errors import AgentNotFound
+from parley.errors import AgentNotFound, RunNotFound
+from parley.ids import RunId
 from parley.orgkernel.definitions import Organisation, Workflow
 from parley.orgkernel.picture import figure
 from parley.orgkernel.reports import Found, Reports
@@ -83,7 +84,7 @@ class OrganisationPages:
         run = next((one for one in runs if not one.ended), runs[0] if runs else None)
         state = unpacked(run.notes.get("org", "")) if run else None
         organisation = driver.reading.organisation
-        reports = await asyncio.to_thread(Reports(driver.setup.places.reports_folder).since, 0.0)
+        reports = await self._reports(visit.principal, driver)
         workflow = _workflow(organisation, state, reports)
         lit = state.node if state and run and not run.ended else ""
         picture = Markup(figure(workflow, lit)) if workflow else Markup()
@@ -92,6 +93,22 @@ class OrganisationPages:
             run, state, workflow, picture, reports,
             plain(status_text(latest, workflow)) if latest else "", percent(latest.status.progress) if latest else 0,
         )  # fmt: skip
+
+    async def _reports(self, principal: Principal, driver: OrgDriver) -> "list[Found]":
+        """The reports about runs that a principal may see; administrators see all that there are."""
+        found = await asyncio.to_thread(Reports(driver.setup.places.reports_folder).since, 0.0)
+        if principal.may("admin"):
+            return found
+        return [one for one in found if await self._may_see(principal, driver.run_of(one.report))]
+
+    async def _may_see(self, principal: Principal, run_id: RunId | None) -> bool:
+        if run_id is None:
+            return False
+        try:
+            await self._desk.exchange.visible(run_id, principal)
+        except RunNotFound:
+            return False
+        return True
 
     def _drivers(self, principal: Principal) -> "list[OrgDriver]":
         drivers = [self._desk.exchange.driver(agent.slug) for agent in self._desk.agents(principal)]

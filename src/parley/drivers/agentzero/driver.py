@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from parley.core.agents import Agent
-from parley.core.events import Failed
+from parley.core.events import Canceled, Failed
 from parley.core.runs import Run
 from parley.core.turns import Output
 from parley.drivers.agentzero.client import KeyClient, SessionClient
@@ -12,7 +12,7 @@ from parley.drivers.agentzero.keyed import KeyTurn
 from parley.drivers.agentzero.options import AgentZeroOptions, check_options, places_of
 from parley.drivers.agentzero.sessions import SessionTurn
 from parley.drivers.agentzero.shown import owner
-from parley.drivers.agentzero.watch import Watch
+from parley.drivers.agentzero.watch import PACE_EMERGENCY, Watch
 from parley.drivers.agentzero.words import Look
 from parley.drivers.organised import Organised
 from parley.drivers.remote.outside import OUTSIDE, Outside
@@ -22,6 +22,8 @@ from parley.errors import ParleyError
 from parley.telemetry import tell
 
 STOP_S = 5.0
+LAST_LOOK_S = 2.0
+"""How long a chat is asked for its log when a turn was interrupted; files are fetched in what is left of the grace."""
 
 
 class AgentZeroDriver:
@@ -56,7 +58,26 @@ class AgentZeroDriver:
         return hash((self._agent.slug, self._options.url))
 
     async def run(self, turn: Turn) -> AsyncGenerator[Output, None]:
-        work = self._work(turn)
+        work, watch = self._work(turn)
+        async for output in self._outputs(turn, work):
+            if isinstance(output, Failed) and output.code != PACE_EMERGENCY:
+                async for partial in watch.salvaged(output):
+                    yield partial
+                return
+            yield output
+
+    async def salvage(self, turn: Turn, ending: Failed | Canceled) -> AsyncGenerator[Output, None]:
+        """Deliver the files of an interrupted turn, and report why it failed. Agent-Zero is asked once more."""
+        work, watch = self._work(turn)
+        try:
+            async with asyncio.timeout(LAST_LOOK_S):
+                await work.look()
+        except (TimeoutError, Lost, Refused, ParleyError) as error:
+            tell("agentzero.file_lost", run=turn.run_id, agent=self._agent.slug, why=str(error))
+        async for output in watch.salvaged(ending):
+            yield output
+
+    async def _outputs(self, turn: Turn, work: SessionTurn | KeyTurn) -> AsyncGenerator[Output, None]:
         try:
             async for output in work.outputs():
                 yield output
@@ -68,10 +89,10 @@ class AgentZeroDriver:
             tell("agentzero.not_set_up", run=turn.run_id, agent=self._agent.slug, why=error.message)
             yield Failed("agentzero_refused", "This Agent-Zero is not set up right; its operator has the details.")
 
-    def _work(self, turn: Turn) -> SessionTurn | KeyTurn:
+    def _work(self, turn: Turn) -> tuple[SessionTurn | KeyTurn, Watch]:
         client = self._key if self._keyed else self._session
         watch = Watch(turn, self._options, client, self._organised)
-        return KeyTurn(turn, self._key, watch) if self._keyed else SessionTurn(turn, self._session, watch)
+        return KeyTurn(turn, self._key, watch) if self._keyed else SessionTurn(turn, self._session, watch), watch
 
     async def forsake(self, run: Run) -> None:
         """End the work over there, if it goes on and is still this run's. A chat that is at rest keeps its memory."""

@@ -15,7 +15,8 @@ from parley.drivers.agentzero.words import File, Large
 from parley.orgkernel.files import MadeFile, media_type_of
 
 MAX_FILES = 20
-_PATH = re.compile(r"(?<![\w/.~-])/(?:[\w.+@-]+/)*[\w+@-][\w.+@-]*")
+# It begins only where no character of a path stands before, so that a text is searched in linear time.
+_PATH = re.compile(r"(?<![\w/.~+@-])/(?:[\w.+@-]+/)*[\w+@-][\w.+@-]*")
 
 
 def spoken(messages: Sequence[Message], run: str) -> tuple[str, list[File]]:

@@ -58,6 +58,11 @@ class KeyTurn:
         finally:
             await self._hung_up()
 
+    async def look(self) -> None:
+        """Read the chat's log as it is now, where Agent-Zero has named the chat."""
+        if self._context:
+            self._heard(await self._client.look(self._context))
+
     async def _is_there(self) -> bool:
         """Whether Agent-Zero still has what it was given of this run; and which chat is used where it has nothing."""
         mine = bool(self._context) or self.begun

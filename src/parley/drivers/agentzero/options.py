@@ -3,12 +3,14 @@
 import os
 import posixpath
 import re
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from parley.core.agents import Agent, Limits, plain_name
+from parley.core.sanitising import REDACTED, sanitised_error
 from parley.errors import Invalid
 from parley.orgkernel.reading import Places
 
@@ -112,6 +114,15 @@ def api_key(options: AgentZeroOptions) -> str | None:
 
 def password(options: AgentZeroOptions) -> str | None:
     return _variable(options.password_from, "password_from")
+
+
+def without_secrets(error: str, options: AgentZeroOptions) -> str:
+    """The text of an error without the credentials that are used here, and without what looks like a secret."""
+    for secret_of in (api_key, password):
+        with suppress(Invalid):
+            if secret := secret_of(options):
+                error = error.replace(secret, REDACTED)
+    return sanitised_error(error)
 
 
 def _variable(name: str | None, field: str) -> str | None:

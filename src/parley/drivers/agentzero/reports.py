@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from parley.drivers.organised import Organised
-from parley.orgkernel.pace import Evidence, Shown, shown
+from parley.orgkernel.definitions import Role, Workflow
+from parley.orgkernel.pace import Evidence, GivenUp, Shown, given_up, shown
 from parley.orgkernel.reports import Found, Reports
 from parley.orgkernel.salute import Report
 
@@ -39,10 +40,17 @@ class Bulletins:
 
     def told(self, report: Report, evidence: Evidence) -> Shown:
         """In the client's words, with the names that the organisation has for things."""
+        return shown(report, *self._named(report), evidence)
+
+    def given_up(self, report: Report, evidence: Evidence) -> GivenUp:
+        """The failure report, whatever level the report says."""
+        return given_up(report, *self._named(report), evidence)
+
+    def _named(self, report: Report) -> tuple[Workflow | None, Role | None]:
         found = self._organised.active
-        workflow = found.workflow(report.activity.htn_plan) if found else None
-        role = found.role(report.unit.role_id) if found else None
-        return shown(report, workflow, role, evidence)
+        if found is None:
+            return None, None
+        return found.workflow(report.activity.htn_plan), found.role(report.unit.role_id)
 
 
 def belongs(report: Report, since_ms: int, began_ms: int) -> bool:

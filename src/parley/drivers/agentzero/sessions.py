@@ -63,6 +63,11 @@ class SessionTurn:
         async for output in self._followed():
             yield output
 
+    async def look(self) -> None:
+        """Read the chat's log as it is now."""
+        if self._context:
+            self._heard(await self._client.look(self._context))
+
     async def _chat(self) -> Look:
         """The conversation's own chat; or one of the run's own, while that one is at work for somebody else."""
         if self._context:

@@ -5,12 +5,14 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from parley.core.sanitising import sanitised_error
 from parley.core.turns import Status
 from parley.drivers.agentzero.words import Item
 
 _ICON = re.compile(r"icon://\S*\s*")
-_METER = re.compile(r"[|\s]+$")
-_ERROR = re.compile(r"\b[A-Za-z_.]*(?:Error|Exception)\b")
+# Each begins only where no character of its own stands before, so that a text is searched in linear time.
+_METER = re.compile(r"(?<![|\s])[|\s]++\Z")
+_ERROR = re.compile(r"(?<![A-Za-z_.])[A-Za-z_.]*(?:Error|Exception)\b")
 _SILENT = frozenset(("user", "response", "error", "util", "input"))
 """What the chat's log has besides what the agent does."""
 
@@ -53,6 +55,12 @@ class Course(Struct):
         return None
 
     @property
+    def responses(self) -> list[str]:
+        """All that was answered to our message, also before the work broke down."""
+        found = [item for item in self.items.values() if item.type == "response" and item.no > self.mine]
+        return [item.content for item in found if item.content]
+
+    @property
     def error(self) -> str | None:
         """What stopped the work: whole, for the operator."""
         errors = [item for item in self.items.values() if item.type == "error" and item.no > self.mine]
@@ -73,8 +81,8 @@ class Course(Struct):
 
 
 def plain(heading: str) -> str:
-    """Without the signs that are meant for a web page."""
-    return _METER.sub("", _ICON.sub("", heading)).strip()
+    """Without the signs that are meant for a web page, and without secrets."""
+    return sanitised_error(_METER.sub("", _ICON.sub("", heading)).strip())
 
 
 def kind_of(error: str) -> str:

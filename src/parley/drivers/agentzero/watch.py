@@ -6,27 +6,32 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol, TypeVar
 
-import msgspec
-from msgspec import Raw
+from msgspec.structs import replace
 
-from parley.core.artifacts import Part
-from parley.core.events import Failed
-from parley.core.turns import ArtifactChunk, Done, NeedInput, Output, Status, Text
+from parley.core.events import Canceled, Failed
+from parley.core.turns import Done, NeedInput, Output, Status, Text
 from parley.drivers.agentzero.files import artifact, fetched
-from parley.drivers.agentzero.options import AgentZeroOptions, reports_folder
+from parley.drivers.agentzero.options import AgentZeroOptions, reports_folder, without_secrets
 from parley.drivers.agentzero.reports import MARK, Bulletins
 from parley.drivers.agentzero.shown import Course, kind_of
+from parley.drivers.agentzero.wire import Ill
 from parley.drivers.agentzero.words import Large
-from parley.drivers.levels import Levels
+from parley.drivers.levels import Levels, failure_report
 from parley.drivers.organised import Organised
 from parley.drivers.remote.patience import Patience
 from parley.drivers.remote.words import Lost, Refused
 from parley.engine.turns import Turn
 from parley.orgkernel.pace import Evidence, GivenUp, Guidance, Shown
+from parley.orgkernel.salute import Activity, Report
+from parley.orgkernel.state import shortened
 from parley.telemetry import tell
 
 START_S = 5.0
 """How long an Agent-Zero that cannot be reached is tried before it has begun anything."""
+PACE_EMERGENCY = "pace_emergency"
+MAX_SAID = 2_000
+"""So much of an error is logged."""
+MAX_SEARCHED = 64 * 1024
 _POLLS_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 Found = TypeVar("Found")
@@ -110,9 +115,22 @@ class Watch:
         if not isinstance(said, GivenUp):
             yield NeedInput(said.text)
             return
-        report = Part(data=Raw(msgspec.json.encode(said)), media_type="application/json")
-        yield ArtifactChunk(report, "failure-report", "Failure report", filename="failure-report.json")
-        yield Failed("pace_emergency", said.text)
+        yield failure_report(said)
+        yield Failed(PACE_EMERGENCY, said.text)
+
+    async def salvaged(self, ending: Failed | Canceled) -> AsyncGenerator[Output, None]:
+        """The files so far; and of a failure the report, as an artifact and as the text of the failure."""
+        if self.since:
+            await self._bulletins.look(self.since, self.began)
+        async for file in self._files("\n".join(self.course.responses)):
+            yield file
+        if isinstance(ending, Canceled):
+            return
+        latest = self._bulletins.latest
+        report = latest.report if latest else Report(activity=Activity(shortened(self.turn.text)))
+        said = self._bulletins.given_up(report, replace(self._evidence(), reason=ending.reason))
+        yield failure_report(said)
+        yield Failed(ending.code, said.text)
 
     async def _answered(self, response: str | None) -> AsyncGenerator[Output, None]:
         if response is None:
@@ -136,7 +154,8 @@ class Watch:
         return Failed("agentzero_no_answer", "Agent-Zero ended its work without an answer.")
 
     def failed(self, error: str) -> Failed:
-        tell("agentzero.failed", run=self.turn.run_id, agent=self.turn.agent.slug, said=error[:2000])
+        said = without_secrets(error[:MAX_SEARCHED], self.options)[:MAX_SAID]
+        tell("agentzero.failed", run=self.turn.run_id, agent=self.turn.agent.slug, said=said)
         return Failed("agentzero_failed", f"Agent-Zero's work ended with an unexpected {kind_of(error)}.")
 
     async def _files(self, answer: str) -> AsyncGenerator[Output, None]:
@@ -148,6 +167,9 @@ class Watch:
                 content = await self._source.fetch(path)
             except (Lost, Refused) as error:
                 tell("agentzero.file_lost", run=self.turn.run_id, agent=self.turn.agent.slug, why=str(error))
+                if isinstance(error, Lost) and not isinstance(error, Ill):
+                    # It does not answer at all: the other files cannot be fetched either.
+                    return
                 continue
             if content is not None:
                 yield artifact(path, content, roots)

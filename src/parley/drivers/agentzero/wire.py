@@ -12,6 +12,7 @@ from parley.drivers.agentzero.options import AgentZeroOptions
 from parley.drivers.agentzero.words import File
 from parley.drivers.remote.outside import Outside
 from parley.drivers.remote.words import Lost, Refused
+from parley.errors import ReplyTooLarge
 
 CONNECT_S = 5.0
 MAX_BYTES = 96 * 1024 * 1024
@@ -113,7 +114,7 @@ class Wire:
     ) -> httpx2.Response:
         try:
             async with self.http.stream(method, url, **more) as reply:
-                body = b""
+                body = bytearray()
                 async for chunk in reply.aiter_bytes():
                     body += chunk
                     if len(body) > most:
@@ -122,7 +123,9 @@ class Wire:
             raise Lost(type(error).__name__, unsent=True) from error
         except _BROKEN as error:
             raise Lost(type(error).__name__) from error
-        return httpx2.Response(reply.status_code, headers={}, content=body[: most + 1], request=reply.request)
+        except ReplyTooLarge as error:
+            raise Ill(error.message) from error
+        return httpx2.Response(reply.status_code, headers={}, content=bytes(body[: most + 1]), request=reply.request)
 
     def _read(self, reply: httpx2.Response, wanted: type[Wanted]) -> Wanted:
         if reply.status_code == 404 and not reply.content.startswith(b"{"):

@@ -10,13 +10,14 @@ from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from parley.core.agents import Agent
 from parley.core.artifacts import Part, text_of
-from parley.core.events import Failed
+from parley.core.events import Canceled, Failed
 from parley.core.runs import Run
 from parley.core.turns import ArtifactChunk, Done, NeedInput, Note, Output, Status, Text
-from parley.drivers.levels import Levels
+from parley.drivers.levels import Levels, failure_report
 from parley.drivers.org.tools import Tools
 from parley.drivers.organised import Organised
 from parley.engine.ports import Llm
@@ -24,10 +25,9 @@ from parley.engine.turns import Turn
 from parley.errors import OutsideRoots
 from parley.ids import RunId
 from parley.orgkernel.card import described
-from parley.orgkernel.files import MadeFile, Roots
+from parley.orgkernel.files import MadeFile, Roots, marks
 from parley.orgkernel.happenings import Asked, Ended, Exists, Finished, Happening, Step, Task
 from parley.orgkernel.kernel import Kernel
-from parley.orgkernel.pace import GivenUp
 from parley.orgkernel.reading import Places, Reading
 from parley.orgkernel.reports import Reports
 from parley.orgkernel.salute import Report
@@ -36,6 +36,8 @@ from parley.telemetry import tell
 
 MAX_FILES = 50
 OFFLINE = "offline"
+MODELLED = "modelled"
+"""The note that says that a model has written into the folder of the task."""
 
 
 class Setup(Struct, frozen=True):
@@ -43,8 +45,9 @@ class Setup(Struct, frozen=True):
 
     places: Places
     work: Path
-    """Each task gets a folder of its own below this one, which is always a root."""
+    """Each task gets a folder of its own below this one; that folder is its first root."""
     roots: tuple[Path, ...] = ()
+    """Folders that all tasks share."""
 
 
 class OrgDriver:
@@ -89,19 +92,46 @@ class OrgDriver:
 
     async def run(self, turn: Turn) -> AsyncGenerator[Output, None]:
         await asyncio.to_thread(self.refresh)
-        roots = Roots([self._setup.work, *self._setup.roots])
-        folder = self._folder(turn.run_id)
-        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-        offline = self._agent.model in (None, OFFLINE)
-        tools = Tools(self._llm, offline=offline, roots=roots, organisation=self._setup.places.folder)
-        kernel = Kernel(self.reading.organisation, tools, _seen_from(folder, tools), self._agent.model or OFFLINE)
-        task, state, since = _taken_up(kernel, turn, folder)
+        folder, roots = await asyncio.to_thread(self._opened, turn.run_id)
+        kernel = self._kernel(folder, roots)
+        # To find a domain for a long message takes a while.
+        task, state, since = await asyncio.to_thread(_taken_up, kernel, turn, folder)
         levels = Levels(turn, state.level)
         async with aclosing(kernel.run(task, state)) as happenings:
             async for happening in happenings:
                 await self._reported(happening, levels)
                 async for output in _said(happening, turn, since, roots):
                     yield output
+
+    async def salvage(self, turn: Turn, ending: Failed | Canceled) -> AsyncGenerator[Output, None]:
+        """Deliver the files of an interrupted turn, also those of the step under way, and report why it failed."""
+        folder, roots = await asyncio.to_thread(self._opened, turn.run_id)
+        kernel = self._kernel(folder, roots)
+        since = int(turn.notes.get("since", turn.offset))
+        task = Task(_asked_first(turn, since), folder)
+        state = unpacked(turn.notes.get("org", "")) or await asyncio.to_thread(kernel.begin, task)
+        written = await asyncio.to_thread(marks, folder)
+        state = replace(state, files=tuple(dict.fromkeys((*state.files, *written))))
+        if isinstance(ending, Canceled):
+            async for chunk in _files(state.files, roots):
+                yield chunk
+            return
+        ended = kernel.stopped(task, state, ending.reason)
+        await self._reported(ended, Levels(turn, state.level))
+        async for output in _ended(ended, ending.code, roots):
+            yield output
+
+    def _kernel(self, folder: Path, roots: Roots) -> Kernel:
+        offline = self._agent.model in (None, OFFLINE)
+        closed = (self._setup.work, self._setup.places.reports_folder)
+        tools = Tools(self._llm, offline=offline, roots=roots, organisation=self._setup.places.folder, closed=closed)
+        seen = _seen_from(folder, tools)
+        return Kernel(self.reading.organisation, tools, seen, self._agent.model or OFFLINE, shown=roots.shown)
+
+    def run_of(self, report: Report) -> RunId | None:
+        """The run that a report is about, by the folder it works in; None for a report of something else."""
+        folder = Path(report.location.working_directory)
+        return RunId(unquote(folder.name)) if folder.parent in (self._setup.work, self._setup.work.resolve()) else None
 
     async def left(self) -> list[RunId]:
         return await asyncio.to_thread(_runs_in, self._setup.work)
@@ -110,6 +140,13 @@ class OrgDriver:
         """Unless something in it is nowhere else: what is too large to be an artifact, or one too many."""
         if not run.notes.get("left"):
             await asyncio.to_thread(shutil.rmtree, self._folder(run.id), ignore_errors=True)
+
+    def _opened(self, run_id: RunId) -> tuple[Path, Roots]:
+        """The folder of a task, and what the task may touch: that folder, and those that are shared on purpose."""
+        folder = self._folder(run_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        folder = folder.resolve()
+        return folder, Roots([folder, *self._setup.roots], closed=self._setup.work)
 
     def _folder(self, run_id: RunId) -> Path:
         """The id as one name: callers may choose it, and a slash in it must not lead anywhere."""
@@ -139,14 +176,13 @@ def _seen_from(folder: Path, tools: Tools) -> Exists:
 def _taken_up(kernel: Kernel, turn: Turn, folder: Path) -> tuple[Task, State, int]:
     """Where the task stands: at its beginning, where it was broken off, or before the client's answer."""
     state = unpacked(turn.notes.get("org", ""))
+    since = turn.offset if state is None else int(turn.notes.get("since", "0"))
+    task = Task(turn.text if state is None else _asked_first(turn, since), folder)
     if state is None:
-        task = Task(turn.text, folder)
-        return task, kernel.begin(task), turn.offset
-    since = int(turn.notes.get("since", "0"))
-    task = Task(_asked_first(turn, since), folder)
-    if turn.notes.get("turn") == str(turn.number):
-        return task, state, since
-    return task, kernel.answered(state, turn.text), since
+        state = kernel.begin(task)
+    elif turn.notes.get("turn") != str(turn.number):
+        state = kernel.answered(state, turn.text)
+    return task, replace(state, modelled=state.modelled or MODELLED in turn.notes), since
 
 
 def _asked_first(turn: Turn, since: int) -> str:
@@ -168,17 +204,25 @@ async def _said(happening: Happening, turn: Turn, since: int, roots: Roots) -> A
                 yield chunk
             yield Text(text)
             yield Done(context) if context else Done()
-        case Ended(ended, state):
-            async for chunk in _files(state.files, roots):
-                yield chunk
-            yield _failure_report(ended)
-            yield Failed("pace_emergency", ended.text)
+        case Ended():
+            async for output in _ended(happening, "pace_emergency", roots):
+                yield output
+
+
+async def _ended(ended: Ended, code: str, roots: Roots) -> AsyncGenerator[Output, None]:
+    """The files so far, the failure report as an artifact, and the failure with the report as its text."""
+    async for chunk in _files(ended.state.files, roots):
+        yield chunk
+    yield failure_report(ended.report_of)
+    yield Failed(code, ended.report_of.text)
 
 
 def _noted(happening: Happening, turn: Turn, since: int) -> Note:
     """What is finished is not taken up again: input that comes later is another task."""
     state = "" if isinstance(happening, Finished) else packed(happening.state)
-    return Note({"org": state, "turn": str(turn.number), "since": str(since)})
+    # By itself, since it holds as long as the folder is there, and a long state is cut.
+    modelled = {MODELLED: "yes"} if happening.state.modelled else {}
+    return Note({"org": state, "turn": str(turn.number), "since": str(since), **modelled})
 
 
 def _about(report: Report, **more: object) -> Raw:
@@ -189,11 +233,6 @@ def _about(report: Report, **more: object) -> Raw:
         "tool": activity.current_tool, "paceLevel": status.pace_level,
     }  # fmt: skip
     return Raw(msgspec.json.encode({**about, **more}))
-
-
-def _failure_report(ended: GivenUp) -> ArtifactChunk:
-    content = Part(data=Raw(msgspec.json.encode(ended)), media_type="application/json")
-    return ArtifactChunk(content, "failure-report", "Failure report", filename="failure-report.json")
 
 
 async def _files(paths: Sequence[str], roots: Roots) -> AsyncGenerator[ArtifactChunk | Note, None]:

@@ -4,34 +4,50 @@ import asyncio
 import os
 import re
 from contextlib import aclosing
+from itertools import islice
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from parley.core.artifacts import text_part
+from parley.drivers.org.proposals import proposed
 from parley.engine.ports import Delta, Llm, Sampling, Speech
 from parley.errors import CommandRefused, ModelError, ModelNotSetUp, OutsideRoots
-from parley.orgkernel.files import Roots, mark_of, marks
+from parley.orgkernel.files import MAX_BYTES, Roots, mark_of, marks, without_folder
 from parley.orgkernel.happenings import Result, Work
 from parley.orgkernel.running import MAX_OUTPUT, MAX_TIMEOUT_S, Given, arguments, paths_in
 from parley.processes.programs import Program, Running, running
+from parley.processes.sandbox import Sandbox, bubblewrap
 from parley.telemetry import tell
 
 MAX_READ = 50_000
+MAX_MEMORY = 2 * 1024 * 1024 * 1024
+MAX_CPU_S = 120
+"""Limits of code that a model wrote, for each process; its files have MAX_BYTES at most."""
+MAX_NAMED = 20
+"""So many of the files that a message names are looked at for changes."""
 _FENCE = re.compile(r"```[\w+-]*\n(.*?)```", re.DOTALL)
 _SKIPPED = "Passed over: this step needs a language model, and none is configured."
+_NO_MODEL = "this step needs a language model, and none is configured"
 
 
 class Tools:
-    def __init__(self, llm: Llm, *, offline: bool, roots: Roots, organisation: Path) -> None:
+    def __init__(
+        self, llm: Llm, *, offline: bool, roots: Roots, organisation: Path, closed: tuple[Path, ...] = ()
+    ) -> None:
+        """`closed` names folders that code of a model must not see, beside what no sandbox shows."""
         self._llm = llm
         self._offline = offline
         self._roots = roots
         self._organisation = organisation
+        self._closed = closed
 
     async def __call__(self, work: Work) -> Result:
         if work.node.needs_model and self._offline:
             return Result(_SKIPPED, skipped=True)
+        if work.workflow is not None and not work.node.command and self._offline:
+            # The offline model only repeats the message: that must not count as work that was done and verified.
+            return Result(reason=_NO_MODEL, hopeless=True)
         try:
             found = await (self._run(work) if work.node.command else self._ask(work))
             return await self._kept(work, found)
@@ -53,27 +69,63 @@ class Tools:
             return result
         content = _program_text(result.text).encode()
         path = await asyncio.to_thread(self._roots.write, work.folder, work.node.output_file, content)
-        return replace(result, files=tuple(dict.fromkeys((*result.files, str(path)))))
+        modelled = not work.node.command and not self._offline
+        return replace(result, files=tuple(dict.fromkeys((*result.files, str(path)))), modelled=modelled)
 
     async def _run(self, work: Work) -> Result:
         texts = (*reversed(work.guidance), work.task)
-        argv = arguments(work.node.command, Given(texts, work.folder, self._organisation, self._roots))
+        given = Given(texts, work.folder, self._organisation, self._roots)
+        argv = await asyncio.to_thread(arguments, work.node.command, given)
+        program = Program(argv, str(work.folder))
+        if work.modelled and work.node.runs_code:
+            proposal = await asyncio.to_thread(proposed, argv, work.folder, self._organisation)
+            if proposal.digest != work.approved:
+                return Result(proposal=proposal)
+            program = await asyncio.to_thread(self._confined, argv, work.folder)
         before = await asyncio.to_thread(self._marks, work)
         try:
             async with asyncio.timeout(min(max(work.node.timeout_s, 0.1), MAX_TIMEOUT_S)):
-                result = await _output(argv, work)
+                result = await _output(program, work)
         except TimeoutError:
             result = Result(reason=f"it took longer than {work.node.timeout_s:g} s")
         except OSError as error:
             tell("org.command_failed", node=work.node.id, error=error)
             result = Result(reason="the program could not be started")
         after = await asyncio.to_thread(self._marks, work)
-        return replace(result, files=tuple(path for path, mark in after.items() if before.get(path) != mark))
+        changed = tuple(path for path, mark in after.items() if before.get(path) != mark)
+        return replace(result, text=self._relative(result, work.folder), files=changed)
+
+    def _confined(self, argv: tuple[str, ...], own: Path) -> Program:
+        """A command that runs what a model wrote: within limits, and in bubblewrap where that can be used."""
+        program = Program(argv, str(own), MAX_MEMORY, MAX_CPU_S, MAX_BYTES)
+        if reason := bubblewrap().reason:
+            tell("org.no_sandbox", reason=reason)
+            return program
+        tools = [_folder_of(Path(one), self._organisation) for one in argv[1:] if self._is_ours(one)]
+        seen = [path for path in map(Path, argv[1:]) if path.is_absolute() and self._is_shared(path)]
+        read = tuple(str(path) for path in (*tools, *seen) if path.exists())
+        sandbox = Sandbox(read, (str(own),), tuple(str(path.resolve()) for path in self._closed))
+        return replace(program, sandbox=sandbox)
+
+    def _is_ours(self, argument: str) -> bool:
+        """Whether an argument names a file of the organisation."""
+        return Path(argument).is_relative_to(self._organisation.resolve())
+
+    def _is_shared(self, path: Path) -> bool:
+        return any(path.is_relative_to(root) for root in self._roots.folders[1:])
+
+    def _relative(self, result: Result, own: Path) -> str:
+        """The output without the server's own paths; a shared folder's path stays in what went well."""
+        text = without_folder(result.text, own)
+        failed = bool(result.exit_code or result.reason)
+        for folder in (*self._roots.folders, self._organisation) if failed else ():
+            text = without_folder(text, folder)
+        return text
 
     def _marks(self, work: Work) -> dict[str, tuple[int, int]]:
         """Of the folder of the task, and of the files that the message names."""
         found = marks(work.folder)
-        for name in [one for text in (*work.guidance, work.task) for one in paths_in(text)][:20]:
+        for name in islice((one for text in (*work.guidance, work.task) for one in paths_in(text)), MAX_NAMED):
             try:
                 path = self._roots.inside(name)
             except (OutsideRoots, OSError):
@@ -89,9 +141,12 @@ class Tools:
         return Result("".join(said))
 
 
-async def _output(argv: tuple[str, ...], work: Work) -> Result:
-    program = Program(argv, str(work.folder))
-    environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(work.folder), "LANG": "C.UTF-8"}
+async def _output(program: Program, work: Work) -> Result:
+    environment = {
+        "PATH": os.environ.get("PATH", os.defpath), "HOME": str(work.folder), "LANG": "C.UTF-8",
+        # What a run leaves behind would have to be approved before the next one.
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }  # fmt: skip
     async with running(program, environment, work.task.encode()) as under_way:
         said, whole = await _read(under_way)
         if not whole:
@@ -99,6 +154,11 @@ async def _output(argv: tuple[str, ...], work: Work) -> Result:
         code = await under_way.ended()
         # What went wrong is said on the other stream; what went well, on this one.
         return Result(said if not code else f"{said}\n{under_way.stderr}".strip(), code)
+
+
+def _folder_of(path: Path, organisation: Path) -> Path:
+    """The folder of a tool, with what the tool imports; not that of the whole organisation, where secrets may lie."""
+    return path if path.parent == organisation.resolve() or path.is_dir() else path.parent
 
 
 async def _read(program: Running) -> tuple[str, bool]:

@@ -16,13 +16,15 @@ from parley.drivers.remote.options import RemoteOptions
 from parley.drivers.remote.patience import Patience
 from parley.drivers.remote.sdk import Peer
 from parley.drivers.remote.shown import Shown, marked
-from parley.drivers.remote.words import Answered, Lost, Made, Moved, Refused, Snapshot, Step, Words
+from parley.drivers.remote.words import Answered, Heard, Lost, Made, Moved, Refused, Snapshot, Step, Words
 from parley.engine.turns import Turn
 from parley.errors import ParleyError
 
 START_S = 5.0
 """How long a remote that cannot be reached is tried before there is a task to lose."""
-_POLLS_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+_POLLS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Pauses between two looks at a task; one that has just changed is looked at again after the third."""
+_CHANGED = 2
 
 _QUESTIONS = (Done, NeedInput, NeedAuth)
 
@@ -133,27 +135,45 @@ class Dialogue:
         return peer.send(self._message, self._task, self._context, key, hops=self._hops)
 
     async def _follow(self, peer: Peer) -> Steps:
-        """The rest of a task that is known: by its stream if there is one, else by asking again and again."""
+        """The rest of a task that is known: by a stream that leaves nothing out, else by looking again and again."""
         assert self._task is not None
-        streamed = False
-        try:
-            async with aclosing(peer.subscribe(self._task, self._cursor)) as steps:
+        if peer.rejoins:
+            streamed = False
+            async with aclosing(self._rejoined(peer, self._task)) as steps:
                 async for step in steps:
                     streamed = True
+                    yield step
+            if streamed:
+                yield Step(await peer.get(self._task))
+                return
+        tries, before = 0, None
+        while True:
+            now = await peer.get(self._task)
+            tries, before = (tries + 1 if now == before else min(tries, _CHANGED)), now
+            yield Step(now)
+            await asyncio.sleep(_POLLS_S[min(tries, len(_POLLS_S) - 1)])
+
+    async def _rejoined(self, peer: Peer, task: str) -> Steps:
+        """The stream of a task from where we are. Without numbers of events, only one that begins with the whole task
+        has no gap, and its end counts only when the task itself was read and compared."""
+        whole = peer.resumable
+        try:
+            async with aclosing(peer.subscribe(task, self._cursor)) as steps:
+                async for step in steps:
+                    whole = whole or isinstance(step.heard, Snapshot)
+                    if not whole or (not peer.resumable and _ends(step.heard)):
+                        return
                     yield step
         except Refused as refused:
             if refused.kind not in ("over", "unknown", "other"):
                 raise
-        tries = 0
-        while True:
-            yield Step(await peer.get(self._task))
-            if streamed:
-                return
-            await asyncio.sleep(_POLLS_S[min(tries, len(_POLLS_S) - 1)])
-            tries += 1
 
     async def _heard(self, step: Step, place: int) -> AsyncGenerator[Output, None]:
         """What one event of the remote means here. What ends the turn comes last."""
+        if step.task and place >= self._sent:
+            # Not every server begins with the task: an update of it says as well that our message was taken.
+            for output in self._taken(step.task, step.context, place, step.cursor, shown=False):
+                yield output
         match step.heard:
             case Snapshot() as now:
                 async for output in self._seen(now, step.cursor, place):
@@ -178,17 +198,22 @@ class Dialogue:
         for output in outputs if fresh else marked(outputs, cursor):
             yield output
         if fresh:
-            begins = self._task != now.task
-            self._task, self._context, self._sent = now.task, now.context, place + 1
-            yield Note({"task": now.task, "context": now.context, "sent": str(self._sent), "cursor": str(cursor or "")})
-            if begins and not outputs and self._turn.agent.replies == "either":
-                # Who does not know yet whether the answer will be a task learns it from this.
-                yield Status(())
+            for output in self._taken(now.task, now.context, place, cursor, shown=bool(outputs)):
+                yield output
         # A task that is answered may still be shown as it was when it asked.
         self._waiting = now if fresh and now.state in WAITING else None
         end = ending(now.state, now.said)
         if end and (now.state in TERMINAL or not fresh):
             yield end
+
+    def _taken(self, task: str, context: str, place: int, cursor: int | None, *, shown: bool) -> list[Output]:
+        """The remote has taken our input: note so, and what its task is called."""
+        begins = self._task != task
+        self._task, self._context, self._sent = task, context, place + 1
+        note = Note({"task": task, "context": context, "sent": str(self._sent), "cursor": str(cursor or "")})
+        # A caller that does not know yet whether the answer will be a task learns it from an empty status.
+        learns = begins and not shown and self._turn.agent.replies == "either"
+        return [note, Status(())] if learns else [note]
 
     def _answer(self, context: str, said: Words, place: int) -> list[Output]:
         self._sent = place + 1
@@ -198,6 +223,10 @@ class Dialogue:
         if all(part.text is not None for part in said.parts):
             return [note, Text(text_of(said.parts)), Done()]
         return [note, ArtifactChunk(said.parts, f"response-{self._turn.number}", "response"), Done()]
+
+
+def _ends(heard: Heard) -> bool:
+    return isinstance(heard, Moved) and ending(heard.state, heard.said) is not None
 
 
 def _latest(marks: list[str], noted: str) -> int | None:

@@ -47,6 +47,10 @@ class RemoteDriver:
         return self._agent
 
     @property
+    def url(self) -> str:
+        return self._options.url
+
+    @property
     def is_known(self) -> bool:
         return self._card is not None
 

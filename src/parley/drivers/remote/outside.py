@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import httpx2
 
 from parley.certificates import certificates
+from parley.security.replies import LimitedTransport
 
 LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30.0)
 """A stream holds its connection for as long as its task lasts."""
@@ -38,7 +39,7 @@ class Outside:
         guarded = not named and self.open_guarded is not None
         if guarded not in self._opened:
             opens = self.open_guarded if guarded and self.open_guarded else self.open_transport
-            self._opened[guarded] = opens()
+            self._opened[guarded] = LimitedTransport(opens())
         return self._opened[guarded]
 
     @asynccontextmanager

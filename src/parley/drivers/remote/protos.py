@@ -75,6 +75,15 @@ def heard(event: pb.StreamResponse) -> Heard:
             raise Refused("other", "An event of its stream says nothing.")
 
 
+def place_of(event: pb.StreamResponse) -> tuple[str, str]:
+    """The ids of the task and the context that an update is about."""
+    kind = event.WhichOneof("payload")
+    if kind not in ("status_update", "artifact_update"):
+        return "", ""
+    update: pb.TaskStatusUpdateEvent | pb.TaskArtifactUpdateEvent = getattr(event, kind)
+    return update.task_id, update.context_id
+
+
 def snapshot(task: pb.Task) -> Snapshot:
     status = task.status
     return Snapshot(

@@ -26,7 +26,7 @@ from parley.core.conversations import Message
 from parley.drivers.remote.bridge import MAX_BYTES, NUMBERS, Bridge, Numbers
 from parley.drivers.remote.options import BINDINGS, Known, RemoteOptions, credentials
 from parley.drivers.remote.outside import Outside
-from parley.drivers.remote.protos import heard, message_out, snapshot
+from parley.drivers.remote.protos import heard, message_out, place_of, snapshot
 from parley.drivers.remote.words import Lost, Refused, Snapshot, Step
 from parley.errors import ParleyError
 from parley.telemetry.trace import current, headers_for
@@ -82,6 +82,10 @@ class Peer:
         self.streams = chosen.capabilities.streaming
         self.resumable = RESUMABLE in declared
         self.idempotent = IDEMPOTENT in declared
+        self.rejoins = self.resumable or (self.streams and _is_modern(chosen, config))
+        """Whether a stream can be joined again without a gap. In A2A 0.3 a new stream says nothing of what happened
+        before it; and a server of a2a-sdk 0.3 keeps each chunk of an artifact once more for every stream that was
+        joined later, so that its task can only be read right while there is none."""
         self._extensions = sorted(declared & {RESUMABLE, IDEMPOTENT})
 
     def send(
@@ -122,7 +126,7 @@ class Peer:
         try:
             async with aclosing(cast(AsyncGenerator[pb.StreamResponse, None], events)):
                 async for event in events:
-                    yield Step(heard(event), numbers.popleft() if numbers else None)
+                    yield Step(heard(event), numbers.popleft() if numbers else None, *place_of(event))
         except (Lost, Refused, GeneratorExit):
             raise
         except Exception as error:
@@ -185,6 +189,16 @@ def _offered(options: RemoteOptions, card: pb.AgentCard, *, bound: bool = False)
             continue
         offered.supported_interfaces.append(one)
     return offered
+
+
+def _is_modern(card: pb.AgentCard, config: ClientConfig) -> bool:
+    """Whether the SDK speaks A2A 1.x with it: it takes the newest version of the first binding that suits."""
+    ours, offered = config.supported_protocol_bindings, [one.protocol_binding for one in card.supported_interfaces]
+    first, others = (ours, offered) if config.use_client_preference else (offered, ours)
+    taken = next((binding for binding in first if binding in others), None)
+    return any(
+        one.protocol_binding == taken and one.protocol_version.startswith("1.") for one in card.supported_interfaces
+    )
 
 
 def _tenant(options: RemoteOptions, card: pb.AgentCard) -> dict[str, str]:

@@ -62,6 +62,9 @@ class Step(Struct, frozen=True):
 
     heard: Heard
     cursor: int | None = None
+    task: str = ""
+    """The task that an update is about."""
+    context: str = ""
 
 
 class Lost(Exception):

@@ -2,10 +2,21 @@
 
 from parley.engine.ports.blobs import Blobs, PassingBlobs
 from parley.engine.ports.cluster import Cluster, Heard, Signals
-from parley.engine.ports.drivers import Distant, Driver, Forsaken, Gated, Leaving, kind_of
+from parley.engine.ports.drivers import (
+    Approving,
+    Distant,
+    Driver,
+    Forsaken,
+    Gated,
+    Leaving,
+    Salvaging,
+    Sampled,
+    kind_of,
+)
 from parley.engine.ports.library import Found, Legible, Library
 from parley.engine.ports.logs import (
     LASTING,
+    READ_BYTES,
     Append,
     Archive,
     Done,
@@ -18,6 +29,7 @@ from parley.engine.ports.logs import (
     Store,
     StoredKey,
     Tally,
+    Trim,
 )
 from parley.engine.ports.models import Answered, Delta, Finish, Llm, Sampling, Speech, Usage
 from parley.engine.ports.records import Moment, Place, Record, Records
@@ -25,8 +37,10 @@ from parley.engine.ports.tools import ToolPack, ToolResult
 
 __all__ = [
     "LASTING",
+    "READ_BYTES",
     "Answered",
     "Append",
+    "Approving",
     "Archive",
     "Blobs",
     "Cluster",
@@ -54,6 +68,8 @@ __all__ = [
     "Readable",
     "Record",
     "Records",
+    "Salvaging",
+    "Sampled",
     "Sampling",
     "Signals",
     "Speech",
@@ -62,6 +78,7 @@ __all__ = [
     "Tally",
     "ToolPack",
     "ToolResult",
+    "Trim",
     "Usage",
     "kind_of",
 ]

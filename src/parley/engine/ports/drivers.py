@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from parley.core.agents import Agent
+from parley.core.events import Canceled, Failed
 from parley.core.runs import Run
 from parley.core.turns import Output
 from parley.ids import RunId
@@ -45,6 +46,25 @@ class Gated(Protocol):
 
 
 @runtime_checkable
+class Approving(Protocol):
+    """A driver whose agent uses some tools only with a person's approval."""
+
+    @property
+    def approve(self) -> tuple[str, ...]:
+        """Which tools: `server/tool`, `server`, `tool`, or `*` for all."""
+        ...
+
+
+@runtime_checkable
+class Sampled(Protocol):
+    """A driver that asks a model, and lets callers choose how, within the limits of its agent's definition."""
+
+    def check_sampling(self, model: str | None, max_tokens: int | None) -> None:
+        """Raise ModelNotAllowed or TokenLimitExceeded for what the definition does not allow."""
+        ...
+
+
+@runtime_checkable
 class Leaving(Protocol):
     """A driver whose work leaves something on this machine that nobody needs once the run has ended."""
 
@@ -54,6 +74,16 @@ class Leaving(Protocol):
 
     async def clear(self, run: Run) -> None:
         """The run, of which something was noted, has ended, and what it made is in the log."""
+        ...
+
+
+@runtime_checkable
+class Salvaging(Protocol):
+    """A driver that delivers what a turn has made so far when the turn is canceled, times out or breaks."""
+
+    def salvage(self, turn: "Turn", ending: Failed | Canceled) -> AsyncGenerator[Output, None]:
+        """Yield artifacts and notes, and for a failure optionally a `Failed` with a fuller reason. `run` has returned;
+        `turn.notes` holds what it noted. The time is limited, and what comes too late is dropped."""
         ...
 
 

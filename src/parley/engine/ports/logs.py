@@ -1,6 +1,6 @@
 """Where logs live."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -14,6 +14,9 @@ from parley.ids import RunId
 
 LASTING = "run:"
 """Keys of a scope that begins so, and goes on with a run's id, are kept as long as that run's log."""
+
+READ_BYTES = 1 << 20
+"""Size of the payloads at which a read of events stops, so that a page of large events takes no more memory."""
 
 
 class Key(Struct, frozen=True):
@@ -98,7 +101,16 @@ class Readable(Protocol):
     async def head(self, run: RunId) -> Head | None: ...
 
     async def read(self, run: RunId, after: int, limit: int) -> list[Event]:
-        """The events with seq > after, in order."""
+        """The first events with seq > after, in order: at most `limit`, fewer where they are large (READ_BYTES), none
+        only where there are none."""
+        ...
+
+    async def read_types(self, run: RunId, types: Collection[str], after: int, limit: int) -> list[Event]:
+        """The same of the events of some types only."""
+        ...
+
+    async def read_last(self, run: RunId, types: Collection[str], limit: int) -> list[Event]:
+        """The last events of some types, in order."""
         ...
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
@@ -125,6 +137,15 @@ class Store(Readable, Protocol):
         """Runs in a state, in the order in which they arrived."""
         ...
 
+    async def waiting(self, agent: str, most: int) -> int:
+        """How many submitted runs of an agent there are, counted up to `most`."""
+        ...
+
+    async def ahead(self, run: RunId, agent: str, most: int) -> int | None:
+        """How many submitted runs of its agent arrived before this one, counted up to `most`; None if this run does
+        not wait."""
+        ...
+
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         """A page of runs, and how many there are on all pages. Those that were erased are not among them."""
         ...
@@ -134,6 +155,14 @@ class Store(Readable, Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class Trim(Struct, frozen=True):
+    """Forget a run's events up to and including `floor`; `snapshot` is what could be seen of the run there."""
+
+    run: RunId
+    floor: int
+    snapshot: bytes | None = None
 
 
 class Archive(Protocol):
@@ -148,13 +177,17 @@ class Archive(Protocol):
         verifiable from there."""
         ...
 
+    async def trim_all(self, trims: Sequence[Trim]) -> None:
+        """The same for several runs, in few transactions. A log too long for one transaction goes piece by piece."""
+        ...
+
     async def erase(self, run: RunId) -> None:
         """Forget all of a run that has ended but its place in the world: nothing of what was in it can be read again,
         and it belongs to nobody. Its chain ends where it ended."""
         ...
 
     async def forget_keys(self, before: int) -> int:
-        """Forget idempotency keys older than a time (ms), but no lasting ones; how many."""
+        """Forget idempotency keys older than a time (ms), but no lasting ones, batch by batch; how many."""
         ...
 
 
@@ -170,6 +203,14 @@ class Nonces(Protocol):
         ...
 
 
+class Checked(Protocol):
+    """The part of a store that says whether its writer works."""
+
+    async def check_writing(self, patience_s: float) -> None:
+        """Commit something small. StoreUnavailable when that fails, or nothing at all is committed for this long."""
+        ...
+
+
 class Tally(Protocol):
     """Counts what is under way."""
 
@@ -178,7 +219,7 @@ class Tally(Protocol):
         ...
 
 
-class LogStore(Store, Archive, Nonces, Tally, Protocol):
+class LogStore(Store, Archive, Nonces, Tally, Checked, Protocol):
     """What an adapter for logs implements: all of it."""
 
     @property

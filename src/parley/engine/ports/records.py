@@ -1,5 +1,6 @@
 """Small data that is not a log."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -48,6 +49,10 @@ class Records(Protocol):
 
     async def delete(self, kind: str, scope: str, id_: str) -> bool:
         """Whether there was one."""
+        ...
+
+    async def delete_all(self, kind: str, places: "Sequence[Place]") -> None:
+        """Delete those of a kind at these places, together."""
         ...
 
     async def due(self, kind: str, now: int, limit: int = 100, after: Moment = (-1, "", "")) -> "list[Record]":

@@ -45,6 +45,8 @@ class Addresses:
         scope = {**scope, "path_params": {"slug": slug, "rest": rest}}
         if not rest and method == "POST":
             return self._rpc(scope, receive, send)
+        if not rest and slug is not None and method in ("GET", "HEAD"):
+            return self._discovery.agent(scope, receive, send)
         if f"/{rest}" in CARD_PATHS and method in ("GET", "HEAD"):
             return self._discovery.card(scope, receive, send)
         if method == "GET" and artifact_of(rest) is not None:

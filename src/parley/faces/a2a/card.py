@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from parley.core.agents import Agent, Extension, Skill
-from parley.errors import NoExtendedCard, Unsupported
+from parley.errors import NoExtendedCard
 from parley.faces.a2a.writing import FORK
 
 Json = dict[str, Any]
@@ -55,11 +55,15 @@ class Cards:
     """Signed once, then given out. A client of 1.0 that says so gets its own fields alone; everybody else gets those of
     both generations, because who says nothing may be a client of 0.3."""
 
-    def __init__(self, base_url: str, access: Access, sign: Sign) -> None:
+    def __init__(
+        self, base_url: str, access: Access, sign: Sign, default: Callable[[], str | None] = lambda: None
+    ) -> None:
+        """`default` names the agent behind the server's root."""
         self._base_url = base_url
+        self._default = default
         self._access = access
         self._sign = sign
-        self._made: dict[tuple[str, str, bool], tuple[Agent, Card]] = {}
+        self._made: dict[tuple[str, str, bool, bool], tuple[Agent, Card]] = {}
         self._grpc: str | None = None
 
     @property
@@ -75,9 +79,8 @@ class Cards:
         return await self._card(agent, version, extended=False)
 
     async def extended(self, agent: Agent, version: str) -> bytes:
-        if agent.extended is None:
-            raise Unsupported("This agent has no extended card.")
-        if not agent.extended.skills and agent.extended.description is None:
+        """The card for callers with credentials, which the caller of this has checked."""
+        if agent.extended is None or (not agent.extended.skills and agent.extended.description is None):
             raise NoExtendedCard("The extended card of this agent says nothing yet.")
         return (await self._card(agent, version, extended=True)).body
 
@@ -86,11 +89,14 @@ class Cards:
         return msgspec.json.encode(await self._sign(passed_on(told, url, self._access, version)))
 
     async def _card(self, agent: Agent, version: str, *, extended: bool) -> Card:
-        place = (agent.slug, version, extended)
+        default = agent.slug == self._default()
+        place = (agent.slug, version, extended, default)
         made = self._made.get(place)
         if made is not None and made[0] is agent and time.monotonic() - made[1].made < SIGNED_FOR_S:
             return made[1]
-        plain = card(agent, self._base_url, self._access, version, extended=extended, grpc=self._grpc)
+        plain = card(
+            agent, self._base_url, self._access, version, extended=extended, grpc=self._grpc, default=default
+        )  # fmt: skip
         tag = hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()[:32]
         body = msgspec.json.encode(await self._sign(plain))
         modified = made[1].modified if made is not None and made[0] == agent else formatdate(usegmt=True).encode()
@@ -100,13 +106,15 @@ class Cards:
 
 
 def card(
-    agent: Agent, base_url: str, access: Access, version: str, *, extended: bool = False, grpc: str | None = None
-) -> Json:
+    agent: Agent, base_url: str, access: Access, version: str, *, extended: bool = False, grpc: str | None = None,
+    default: bool = False,
+) -> Json:  # fmt: skip
+    """`default`: requests that name no agent reach this one."""
     more = agent.extended if extended and agent.extended else None
     url = f"{base_url}/agents/{agent.slug}"
     found: Json = {
         "name": agent.name,
-        "description": (more.description if more else None) or agent.description,
+        "description": (more.description if more else None) or agent.description or agent.name,
         "version": agent.version,
         "supportedInterfaces": [
             interface for generation in ("1.0", "0.3") for interface in _interfaces(agent, url, grpc, generation)
@@ -119,14 +127,18 @@ def card(
         },
         "defaultInputModes": list(agent.input_modes),
         "defaultOutputModes": list(agent.output_modes),
-        "skills": [_skill(skill) for skill in (*agent.skills, *(more.skills if more else ()))],
+        "skills": [_skill(skill, agent) for skill in (*agent.skills, *(more.skills if more else ()))],
         **_about(agent),
     }
-    schemes = _schemes(access)
-    if schemes:
-        found["securitySchemes"] = {name: modern for name, (modern, _) in schemes.items()}
-        found["securityRequirements"] = [{"schemes": {name: {"list": []}}} for name in schemes]
-    return found if version == "1.0" else _with_old_fields(found, agent, url, schemes)
+    schemes = _schemes(access, extended=agent.extended is not None)
+    found |= _security(schemes, access)
+    if version == "1.0":
+        return found
+    old = _with_old_fields(found, agent, url, schemes, access)
+    if grpc is not None and default:
+        # Only here: a request of 0.3 has no field for a tenant, so without metadata it reaches the default agent.
+        old["additionalInterfaces"].append({"url": grpc, "transport": "GRPC"})
+    return old
 
 
 _KEPT = ("name", "description", "version", "provider", "documentationUrl", "iconUrl")
@@ -159,19 +171,17 @@ def passed_on(told: Json, url: str, access: Access, version: str) -> Json:
         "skills": told.get("skills") or [],
     }
     schemes = _schemes(access)
-    if schemes:
-        found["securitySchemes"] = {name: modern for name, (modern, _) in schemes.items()}
-        found["securityRequirements"] = [{"schemes": {name: {"list": []}}} for name in schemes]
+    found |= _security(schemes, access)
     if version == "1.0":
         return found
-    old = _with_old_fields(found, agent, url, schemes)
+    old = _with_old_fields(found, agent, url, schemes, access)
     return {**old, "additionalInterfaces": [{"url": url, "transport": "JSONRPC"}]}
 
 
-def _extra(agent: Agent, schemes: dict[str, tuple[Json, Json]]) -> Json:
+def _extra(agent: Agent, schemes: list[str]) -> Json:
     """What the agent adds of its own, for whoever reads more than 1.0: a client of 1.0 that verifies a signature knows
     1.0's members only. None of A2A's own can be replaced; and only here is it known who is asked for what."""
-    known = {"authentication": {"schemes": list(schemes) or ["none"]}} if "authentication" in agent.extra else {}
+    known = {"authentication": {"schemes": schemes or ["none"]}} if "authentication" in agent.extra else {}
     return {**agent.extra, **known}
 
 
@@ -186,26 +196,43 @@ def _interfaces(agent: Agent, url: str, grpc: str | None, generation: str) -> li
     return found
 
 
-def _with_old_fields(found: Json, agent: Agent, url: str, schemes: dict[str, tuple[Json, Json]]) -> Json:
+def _with_old_fields(
+    found: Json, agent: Agent, url: str, schemes: dict[str, tuple[Json, Json]], access: Access
+) -> Json:
     """0.3 knows other fields for the same; a security scheme is written both ways in one object."""
     old: Json = {
         "url": url,
         "preferredTransport": "JSONRPC",
-        # Without gRPC: 0.3 wants a web address here, which a gRPC client could not use.
         "additionalInterfaces": [{"url": url, "transport": binding} for binding in BINDINGS],
         "protocolVersion": "0.3.0",
-        # 0.3 promises one only to clients with credentials, and where nobody is asked for any there are none.
-        "supportsAuthenticatedExtendedCard": agent.extended is not None and bool(schemes),
+        "supportsAuthenticatedExtendedCard": agent.extended is not None,
     }
     if schemes:
         old["securitySchemes"] = {name: {**modern, **ancient} for name, (modern, ancient) in schemes.items()}
-        old["security"] = [{name: []} for name in schemes]
-    return {**_extra(agent, schemes), **found, **old}
+    if access.required:
+        old["security"] = [{name: _asked_of(name)} for name in schemes]
+    return {**_extra(agent, list(schemes) if access.required else []), **found, **old}
 
 
-def _schemes(access: Access) -> dict[str, tuple[Json, Json]]:
+def _security(schemes: dict[str, tuple[Json, Json]], access: Access) -> Json:
+    """Schemes are declared also where only the extended card needs one (§13.3); then nothing is required."""
+    found: Json = {}
+    if schemes:
+        found["securitySchemes"] = {name: modern for name, (modern, _) in schemes.items()}
+    if access.required:
+        found["securityRequirements"] = [{"schemes": {name: {"list": _asked_of(name)}}} for name in schemes]
+    return found
+
+
+def _asked_of(scheme: str) -> list[str]:
+    """The scopes, or for a key the roles, that a requirement names. Never empty: §8.4.1 keeps a scheme whose list is
+    empty and the official SDKs drop it, so a signature would fail with the first and not cover it with the others."""
+    return ["openid"] if scheme == "oidc" else ["read", "send"]
+
+
+def _schemes(access: Access, *, extended: bool = False) -> dict[str, tuple[Json, Json]]:
     """Each as 1.0 and as 0.3 writes it."""
-    if not access.required:
+    if not access.required and not extended:
         return {}
     bearer: Json = {"scheme": "Bearer", "description": "An API key or an access token."}
     key: Json = {"name": "X-API-Key", "description": "An API key."}
@@ -237,9 +264,13 @@ def _extension(extension: Extension) -> Json:
     return {"uri": extension.uri, "description": extension.description, "required": extension.required}
 
 
-def _skill(skill: Skill) -> Json:
+def _skill(skill: Skill, agent: Agent) -> Json:
+    """Required members are never empty: §8.4.1 signs them, and the official SDKs leave empty ones out. The modes are
+    the agent's, and optional in A2A; some clients cannot read a skill without them (fasta2a)."""
     wire: Json = {
-        "id": skill.id, "name": skill.name, "description": skill.description, "tags": list(skill.tags),
+        "id": skill.id, "name": skill.name, "description": skill.description or skill.name,
+        "tags": list(skill.tags) or ["general"],
+        "inputModes": list(agent.input_modes), "outputModes": list(agent.output_modes),
     }  # fmt: skip
     if skill.examples:
         wire["examples"] = list(skill.examples)

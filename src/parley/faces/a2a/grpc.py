@@ -6,6 +6,7 @@ The agent is the request's `tenant`; 0.3 has none, there it is the metadata `ten
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, nullcontext
+from functools import partial
 from typing import Any
 
 import grpc
@@ -17,17 +18,19 @@ from google.protobuf import json_format
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
 from google.rpc import status_pb2
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from parley.core.access import Principal
+from parley.core.nesting import readable, too_deep
+from parley.engine.offload import LARGE, off_loop
 from parley.errors import Invalid, ParleyError, Unauthenticated, VersionNotSupported
 from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, encode, read
 from parley.faces.a2a.faults import details_of, fault_of
 from parley.faces.a2a.operations import Operations
-from parley.faces.a2a.serving import open_stream, perform
+from parley.faces.a2a.serving import open_stream, perform, size_of
 from parley.faces.a2a.v03rest import V03Rest
 from parley.faces.a2a.v1 import V1
-from parley.faces.a2a.words import Call
+from parley.faces.a2a.words import Call, Shown
 from parley.faces.http import retry_headers
 from parley.telemetry import exporting, span, tell
 from parley.telemetry.trace import NONE, enter, headers_for, trace_of
@@ -35,16 +38,21 @@ from parley.telemetry.trace import NONE, enter, headers_for, trace_of
 Identify = Callable[[str | None, str | None], Awaitable[Principal | None]]
 """Who asks, by `authorization` and `x-api-key`."""
 Json = dict[str, Any]
+MAX_JSON_DEPTH = 36
+"""Levels of a result. Protobuf's readers take 100 nested messages, and a level of JSON in a Struct is three of them."""
 Context = Any
 
 
 class Grpc:
     """A server for both services. `port` is where it listens, once it has started."""
 
-    def __init__(self, operations: Operations, identify: Identify, max_bytes: int) -> None:
+    def __init__(
+        self, operations: Operations, identify: Identify, max_bytes: int, owner: Identify | None = None
+    ) -> None:
+        """`owner` looks up whose credential a call has where `identify` does not look (`auth = "none"`)."""
         options = [("grpc.max_receive_message_length", max_bytes), ("grpc.so_reuseport", 0)]
         self._server: Any = grpc.aio.server(options=options)
-        caller = _Caller(operations, identify)
+        caller = _Caller(operations, identify, owner)
         self._server.add_generic_rpc_handlers([_handler(service, caller) for service in SERVICES])
         self.port = 0
 
@@ -76,9 +84,10 @@ class Rpc(Struct, frozen=True):
 class _Caller:
     """One call: who asks, what for, and the answer or its refusal in gRPC's words."""
 
-    def __init__(self, operations: Operations, identify: Identify) -> None:
+    def __init__(self, operations: Operations, identify: Identify, owner: Identify | None) -> None:
         self._operations = operations
         self._identify = identify
+        self._owner = owner
 
     async def answer(self, context: Context, dialect: Dialect, rpc: Rpc, request: bytes) -> Message:
         said = _metadata(context)
@@ -92,7 +101,9 @@ class _Caller:
         try:
             call, params = await self._asked(context, dialect, rpc, request, said)
             result = await perform(self._operations, dialect, rpc.operation, call, params)
-            return rpc.reply() if result is None else _proto(result, rpc.reply)
+            # A result that is encoded already is a large one.
+            size = LARGE + 1 if isinstance(result, Raw) else 0
+            return rpc.reply() if result is None else await off_loop(size, partial(_proto, result, rpc.reply))
         except ParleyError as error:
             return await _abort(context, error)
         except Exception as error:  # noqa: BLE001 - the last line of defence
@@ -122,9 +133,11 @@ class _Caller:
             try:
                 async for step in opened.steps:
                     for index, frame in enumerate(step.frames, 1):
-                        shown = dialect.frame(frame.shown, step.last and index == len(step.frames))
+                        last = step.last and index == len(step.frames)
+                        work = partial(_framed, dialect, frame.shown, last, rpc.reply)
+                        shown = await off_loop(size_of(frame.shown), work)
                         if shown is not None:
-                            yield _proto(shown, rpc.reply)
+                            yield shown
                     if step.last:
                         return
             except ParleyError as error:
@@ -139,13 +152,15 @@ class _Caller:
     ) -> tuple[Call, Any]:
         _check_version(said.get("a2a-version", ""), dialect)
         _check_once(context)
-        principal = await self._identify(said.get("authorization"), said.get("x-api-key"))
+        shown = said.get("authorization"), said.get("x-api-key")
+        principal = await self._identify(*shown)
         if principal is None:
             raise Unauthenticated("This server needs credentials: authorization: Bearer, or x-api-key.")
         spoken = said.get("a2a-extensions") or said.get("x-a2a-extensions") or ""
         call = Call(
             said.get("tenant") or None, principal, said.get("idempotency-key"), said.get("last-event-id"),
             frozenset(uri.strip() for uri in spoken.split(",") if uri.strip()),
+            partial(self._owner, *shown) if self._owner is not None else None,
         )  # fmt: skip
         given = _message(rpc.request, request)
         if rpc.named:
@@ -238,12 +253,19 @@ def _method(caller: _Caller, dialect: Dialect, rpc: Rpc) -> Any:
 def _message(kind: type[Message], request: bytes) -> Json:
     try:
         return json_format.MessageToDict(kind.FromString(request))
-    except (DecodeError, RecursionError, json_format.Error):
+    except (DecodeError, RecursionError, json_format.Error) as error:
+        if "MaxDepth" in str(error):
+            raise too_deep() from None
         raise Invalid(f"This is no {kind.DESCRIPTOR.name}.", field="params") from None
 
 
+def _framed(dialect: Dialect, shown: Shown, last: bool, kind: type[Message]) -> Message | None:
+    written = dialect.frame(shown, last)
+    return None if written is None else _proto(written, kind)
+
+
 def _proto(result: object, kind: type[Message]) -> Message:
-    given = msgspec.json.decode(encode(result))
+    given = msgspec.json.decode(readable(encode(result), MAX_JSON_DEPTH))
     if kind is old_pb2.AgentCard:
         # The older schema says the same of security in other words than the older JSON.
         given["security"] = given.pop("securityRequirements", [])
@@ -289,9 +311,14 @@ def _as_spoken(dialect: Dialect, context: Context) -> Dialect:
 
 
 def _check_version(asked: str, dialect: Dialect) -> None:
-    """The service names its version already; a client that asks for another one is told so."""
-    if asked and ".".join(asked.split(".")[:2]) != dialect.version:
+    """A call without a version is one of 0.3 (§3.6.2), which the service of 1.0 does not serve. Its name says 1.0
+    already, but the specification makes no exception for gRPC, and the official clients (Python, Java, Go, JavaScript)
+    send the metadata with every call."""
+    if ".".join((asked or "0.3").split(".")[:2]) == dialect.version:
+        return
+    if asked:
         raise VersionNotSupported(f"A2A-Version {asked[:20]!r} is not served by this service; {dialect.version} is.")
+    raise VersionNotSupported("This is the service of A2A 1.0: send the metadata a2a-version: 1.0.")
 
 
 async def _abort(context: Context, error: ParleyError) -> Any:

@@ -17,18 +17,19 @@ from parley.errors import (
 from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, encode, read
 from parley.faces.a2a.faults import details_of, fault_of
 from parley.faces.a2a.operations import Operations
-from parley.faces.a2a.serving import call_of, open_stream, perform, version_of, write_stream
+from parley.faces.a2a.serving import call_of, open_stream, perform, refusal_headers, version_of, write_stream
 from parley.faces.a2a.streaming import Stream
 from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v1 import V1
-from parley.faces.http import MAX_BODY, Headers, answer, check_text, is_json, read_body, retry_headers
+from parley.faces.http import MAX_BODY, Headers, answer, check_text, is_json, read_json
 from parley.faces.patience import Patience
 from parley.faces.rpc import Id, InvalidRequest, Request, id_of, parse
 from parley.faces.sse import EVENTS
 
 _EMPTY = b"{}"
 _STATUSES: dict[str, int] = {
-    "agent_not_found": 404, "permission_denied": 403, "rate_limited": 429, "too_many_unfinished": 429, "stopping": 503,
+    "unauthenticated": 401, "agent_not_found": 404, "permission_denied": 403,
+    "rate_limited": 429, "too_many_unfinished": 429, "stopping": 503,
 }  # fmt: skip
 """Where the HTTP status says more than 200."""
 
@@ -100,7 +101,7 @@ class JsonRpc:
                 return await answer(send, 200, b"data: %b\n\n" % reply, media=EVENTS)
             unread = isinstance(error, PayloadTooLarge) and asked.id is None
             status = 413 if unread else _STATUSES.get(error.code, 200)
-            headers = retry_headers(error)
+            headers = refusal_headers(error, scope)
         except BaseException:
             if asked.patience is not None:
                 asked.patience.stop()
@@ -114,7 +115,7 @@ class JsonRpc:
         return None
 
     async def _perform(self, asked: _Asked, scope: Scope, receive: Receive, send: Send) -> object:
-        body = await read_body(receive, self._max_body)
+        body = await read_json(receive, self._max_body)
         if not is_json(scope):
             raise ContentNotSupported("A JSON-RPC request is application/json.")
         check_text(body)

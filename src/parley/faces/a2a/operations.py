@@ -9,20 +9,23 @@ from parley.core.access import demand, may_use
 from parley.core.agents import Agent
 from parley.core.conversations import Message
 from parley.core.runs import Run, evolve
-from parley.core.views import View, view_of
+from parley.core.views import View
 from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange
 from parley.engine.hooks import Hook
 from parley.engine.ports import Listing
 from parley.engine.push import Push
 from parley.engine.requests import Branch, Send
+from parley.engine.views import folded
 from parley.errors import (
     AgentNotFound,
     ExtensionRequired,
+    Forbidden,
     Invalid,
     InvalidCursor,
     ParleyError,
     PushNotSupported,
+    Unauthenticated,
     Unsupported,
 )
 from parley.faces.a2a.card import Cards
@@ -82,7 +85,8 @@ class Operations:
         self._asked("tasks/get", call, params.id)
         _check_history(params.history_length)
         run = await self._visible(call, params.id)
-        shown = await self._showing.task(await self._exchange.view(run.id), params.history_length)
+        view = await self._exchange.view(run.id, history=params.history_length)
+        shown = await self._showing.task(view, params.history_length)
         return await self._showing.queued(shown)
 
     async def list_tasks(self, call: Call, query: Query) -> Page:
@@ -138,11 +142,12 @@ class Operations:
         outcome = await self._accepted(send, ask)
         attaching = self._attach(outcome, ask)
         if agent.replies == "message":
-            stream = self._streaming.reply(outcome)
+            stream = self._streaming.reply(outcome, ask.history_length)
         elif outcome.replayed:
-            stream = await self._streaming.from_now(outcome.run.id, until_settled=True)
+            stream = await self._streaming.from_now(outcome.run.id, ask.history_length, until_settled=True)
         else:
-            stream = await self._streaming.from_accepted(outcome, open_ended=agent.replies == "either")
+            open_ended = agent.replies == "either"
+            stream = await self._streaming.from_accepted(outcome, ask.history_length, open_ended=open_ended)
         if attaching is not None:
             await attaching
         return await self._opened(stream, outcome)
@@ -180,8 +185,16 @@ class Operations:
         await self._push.remove(run.id, ref.id or "")
 
     async def card(self, call: Call, version: str) -> bytes:
-        """The extended card; whoever got as far as this has credentials."""
-        return await self._cards.extended(self._agent(call), version)
+        """The extended card. It needs a credential in every mode of `auth` (§13.3), also where nothing else does."""
+        agent = self._agent(call, public=True)
+        if agent.extended is None:
+            raise Unsupported("This agent has no extended card.")
+        owner = call.principal if call.owner is None else await call.owner()
+        if owner is None or owner.kind == "local":
+            raise Unauthenticated("The extended card needs credentials: Authorization: Bearer, or X-API-Key.")
+        if not may_use(owner, agent):
+            raise Forbidden("This credential does not allow the extended card of this agent.")
+        return await self._cards.extended(agent, version)
 
     def refused(self, error: ParleyError) -> None:
         """Somebody's request came to nothing, for whatever reason."""
@@ -204,10 +217,10 @@ class Operations:
         if self._witness is not None:
             self._witness.asked(method, call, task, message)
 
-    def _agent(self, call: Call) -> Agent:
-        """The agent that is asked, if it exists for the caller."""
+    def _agent(self, call: Call, *, public: bool = False) -> Agent:
+        """The agent that is asked, if it exists for the caller. `public`: or if its card is public."""
         agent = self._find(call.agent or self._default() or "")
-        if agent is None or not may_use(call.principal, agent):
+        if agent is None or not (may_use(call.principal, agent) or (public and may_use(None, agent))):
             raise AgentNotFound(f"There is no agent {call.agent!r} here." if call.agent else "There is no agent here.")
         missing = [one.uri for one in agent.extensions if one.required and one.uri not in call.extensions]
         if missing:
@@ -263,11 +276,11 @@ class Operations:
 
     async def _current(self, outcome: Outcome) -> View:
         if outcome.events and outcome.events[0].seq == 1:
-            return view_of(outcome.events)
+            return await folded(outcome.events)
         return await self._exchange.view(outcome.run.id)
 
     async def _listed(self, run: Run, query: Query) -> TaskShown:
-        view = await self._exchange.view(run.id)
+        view = await self._exchange.view(run.id, history=query.history_length, artifacts=query.artifacts)
         return await self._showing.task(view, query.history_length, artifacts=query.artifacts)
 
 

@@ -21,11 +21,11 @@ from parley.errors import (
 from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, convert, encode, read
 from parley.faces.a2a.faults import Fault, details_of, fault_of
 from parley.faces.a2a.operations import Operations
-from parley.faces.a2a.serving import call_of, open_stream, perform, version_of, write_stream
+from parley.faces.a2a.serving import call_of, open_stream, perform, refusal_headers, version_of, write_stream
 from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v03rest import V03Rest
 from parley.faces.a2a.v1 import V1
-from parley.faces.http import MAX_BODY, answer, check_text, header, is_json, read_body, retry_headers
+from parley.faces.http import MAX_BODY, answer, check_text, header, is_json, read_json
 
 _NEW, _OLD, _OLD_PYTHON, _FLAT = V1(), V03Rest(), V03Rest(twice=True), V03()
 A2A_JSON = b"application/a2a+json"
@@ -66,13 +66,13 @@ class Rest:
             self._operations.refused(error)
             status, body = failure(error)
             allow = error.details.get("allow")
-            headers = [(b"allow", str(allow).encode())] if allow else retry_headers(error)
+            headers = [(b"allow", str(allow).encode())] if allow else refusal_headers(error, scope)
             return await answer(send, status, body, headers)
         return await answer(send, 200, encode({} if result is None else result), media=media)
 
     async def _params(self, scope: Scope, receive: Receive, dialect: Dialect, route: Route) -> Any:
         kind = dialect.params[route.operation]
-        body = await read_body(receive, self._max_body)
+        body = await read_json(receive, self._max_body)
         if scope["method"] == "POST" and body:
             if not is_json(scope):
                 raise MediaTypeNotSupported("A request is application/a2a+json or application/json.")
@@ -173,7 +173,8 @@ def _json(body: bytes) -> bytes:
 
 
 def _members(body: bytes) -> dict[str, object]:
-    members = read(_CancelBody, _json(body))
+    """Those of a cancel; `null` has none (the official Go client sends it)."""
+    members = _CancelBody() if body.strip() == b"null" else read(_CancelBody, _json(body))
     return {"metadata": members.metadata, "tenant": members.tenant}
 
 

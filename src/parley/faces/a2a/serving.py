@@ -1,13 +1,15 @@
 """What the JSON bindings share: an operation asked for in some dialect, and its answer in the same."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
+from parley.engine.offload import LARGE, off_loop
 from parley.errors import Invalid, ParleyError, VersionNotSupported
 from parley.faces import sse
 from parley.faces.a2a import reading
@@ -15,11 +17,12 @@ from parley.faces.a2a.dialect import Dialect, Operation, encode
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.streaming import Step, Stream
 from parley.faces.a2a.v1 import V1, HookListIn
-from parley.faces.a2a.words import Call
-from parley.faces.http import asked_version, header
-from parley.faces.identity import demanded
+from parley.faces.a2a.words import Call, Page, TaskShown
+from parley.faces.http import Headers, asked_version, header, headers_of, retry_headers
+from parley.faces.identity import challenge, demanded
 from parley.telemetry import span, tell
 
+T = TypeVar("T")
 GENERATIONS = ("0.3", "1.0")
 
 
@@ -38,7 +41,12 @@ def call_of(scope: Scope, agent: str | None) -> Call:
     return Call(
         agent, principal, header(scope, b"idempotency-key"), header(scope, b"last-event-id"),
         frozenset(uri.strip() for uri in spoken.split(",") if uri.strip()) if spoken else frozenset(),
+        scope.get("owner"),
     )  # fmt: skip
+
+
+def refusal_headers(error: ParleyError, scope: Scope) -> Headers:
+    return [*retry_headers(error), *challenge(error, headers_of(scope))]
 
 
 def addressed(call: Call, params: Any) -> Call:
@@ -56,13 +64,13 @@ async def perform(operations: Operations, dialect: Dialect, operation: Operation
     call = addressed(call, params)
     match operation:
         case "send":
-            return dialect.sent(await operations.send(call, dialect.ask(params)))
+            return await rendered(dialect.sent, await operations.send(call, dialect.ask(params)))
         case "get":
-            return dialect.task(await operations.get(call, params))
+            return await rendered(dialect.task, await operations.get(call, params))
         case "list":
-            return dialect.page(await operations.list_tasks(call, dialect.query(params)))
+            return await rendered(dialect.page, await operations.list_tasks(call, dialect.query(params)))
         case "cancel":
-            return dialect.task(await operations.cancel(call, params))
+            return await rendered(dialect.task, await operations.cancel(call, params))
         case "set_hook":
             return dialect.hook_out(await operations.set_hook(call, dialect.hook(params)))
         case "get_hook":
@@ -75,9 +83,33 @@ async def perform(operations: Operations, dialect: Dialect, operation: Operation
         case "card":
             return Raw(await operations.card(call, dialect.version))
         case "fork" if isinstance(dialect, V1):
-            return dialect.task(await operations.fork(call, dialect.fork(params)))
+            return await rendered(dialect.task, await operations.fork(call, dialect.fork(params)))
         case _:
             raise Invalid(f"{operation} is a stream, or not part of A2A {dialect.version}.")
+
+
+async def rendered(write: Callable[[T], object], shown: T) -> object:
+    """A result in its dialect. A large one is encoded too, in a thread, so that the event loop goes on."""
+    size = size_of(shown)
+    return write(shown) if size <= LARGE else await off_loop(size, lambda: Raw(encode(_in_pieces(write(shown)))))
+
+
+def size_of(shown: object) -> int:
+    """Messages and parts that a result has, roughly."""
+    if isinstance(shown, Page):
+        return sum(one.size for one in shown.tasks)
+    return shown.size if isinstance(shown, TaskShown) else 0
+
+
+def _in_pieces(value: object) -> object:
+    """The same with the members of its lists encoded one by one: no other thread runs during a call of the encoder."""
+    if isinstance(value, list):
+        return [Raw(encode(_in_pieces(one))) for one in cast(list[object], value)]
+    if isinstance(value, Struct):
+        fields: dict[str, object] = {name: getattr(value, name) for name in value.__struct_fields__}
+        changed = {name: _in_pieces(one) for name, one in fields.items()}
+        return replace(value, **changed)
+    return value
 
 
 async def open_stream(
@@ -111,15 +143,24 @@ _latest: dict[Dialect, tuple[Step, list[tuple[int, bytes]]]] = {}
 """The step that each dialect wrote last: everybody who follows a run is shown the same one at the same moment."""
 
 
-def _written(dialect: Dialect, wrap: tuple[bytes, bytes], step: Step) -> sse.Chunk:
+def _written(dialect: Dialect, wrap: tuple[bytes, bytes], step: Step) -> sse.Chunk | Awaitable[sse.Chunk]:
     latest = _latest.get(dialect)
-    if latest is None or latest[0] is not step:
-        latest = _latest[dialect] = step, _encoded(dialect, step)
+    if latest is not None and latest[0] is step:
+        return _joined(wrap, step, latest[1])
+    if step.frames and size_of(step.frames[0].shown) > LARGE:
+        return _written_off_loop(dialect, wrap, step)
+    contents = _encoded(dialect, step)
+    _latest[dialect] = step, contents
+    return _joined(wrap, step, contents)
+
+
+async def _written_off_loop(dialect: Dialect, wrap: tuple[bytes, bytes], step: Step) -> sse.Chunk:
+    return await asyncio.to_thread(lambda: _joined(wrap, step, _encoded(dialect, step)))
+
+
+def _joined(wrap: tuple[bytes, bytes], step: Step, contents: list[tuple[int, bytes]]) -> sse.Chunk:
     before, behind = wrap
-    data = b""
-    for seq, content in latest[1]:
-        data += sse.frame(seq, before + content + behind)
-    return data, step.last
+    return b"".join(sse.frame(seq, before + content + behind) for seq, content in contents), step.last
 
 
 def _encoded(dialect: Dialect, step: Step) -> list[tuple[int, bytes]]:
@@ -127,6 +168,7 @@ def _encoded(dialect: Dialect, step: Step) -> list[tuple[int, bytes]]:
     for frame in step.frames:
         content = dialect.frame(frame.shown, step.last and frame is step.frames[-1])
         if content is not None:
+            content = _in_pieces(content) if size_of(frame.shown) > LARGE else content
             contents.append((frame.seq, encode(content)))
     return contents
 

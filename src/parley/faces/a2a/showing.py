@@ -1,6 +1,6 @@
 """What a caller sees of a run: cut to what was asked for, with the bytes that are kept beside the log in place."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from urllib.parse import quote
 
@@ -11,6 +11,7 @@ from parley.core.events import SPOKEN, ArtifactAdded, Event, with_content
 from parley.core.runs import Run
 from parley.core.views import Said, View
 from parley.engine.exchange import Exchange
+from parley.engine.offload import off_loop, paced
 from parley.engine.queues import place_in_queue
 from parley.faces.a2a.words import ReplyShown, TaskShown
 
@@ -21,14 +22,14 @@ class Showing:
         self._base_url = base_url
 
     async def task(self, view: View, history_length: int | None, *, artifacts: bool = True) -> TaskShown:
-        made = view.artifacts if artifacts else ()
+        made = await off_loop(view.size, lambda: view.artifacts) if artifacts else ()
         shown = TaskShown(view.run, view.status, _latest(view.history, history_length), made)
         if not view.has_blobs:
             return shown
         return replace(
             shown,
             artifacts=[replace(one, parts=await self._made(view.run, one.id, one.parts)) for one in shown.artifacts],
-            history=[await self.said(said) for said in shown.history],
+            history=[said async for said in self._loaded(shown.history)],
             status=replace(shown.status, said=await self.said(shown.status.said))
             if shown.status.said
             else shown.status,
@@ -49,6 +50,11 @@ class Showing:
 
     async def said(self, said: Said) -> Said:
         return replace(said, parts=await self._exchange.attachments.loaded(said.parts))
+
+    async def _loaded(self, history: Sequence[Said]) -> AsyncGenerator[Said, None]:
+        async for some in paced(history):
+            for said in some:
+                yield await self.said(said)
 
     async def event(self, run: Run, event: Event) -> Event:
         payload = event.payload

@@ -52,7 +52,8 @@ class Stream:
 
 
 class Streaming:
-    """`until_settled`: the stream ends also when the run waits for somebody."""
+    """`until_settled`: the stream ends also when the run waits for somebody. `history_length`: how many messages the
+    Task at its beginning shows; all, if None."""
 
     def __init__(self, exchange: Exchange, showing: Showing) -> None:
         self._exchange = exchange
@@ -68,33 +69,45 @@ class Streaming:
             return await self.from_now(run.id, until_settled=until_settled)
         return Stream(self._steps(run, follower, until_settled=until_settled), follower)
 
-    async def from_now(self, run_id: RunId, *, until_settled: bool) -> Stream:
-        view = await self._exchange.view(run_id)
+    async def from_now(self, run_id: RunId, history_length: int | None = None, *, until_settled: bool) -> Stream:
+        view = await self._exchange.view(run_id, history=history_length)
         follower = await self._exchange.follow(run_id, view.run.version)
-        return Stream(self._steps(view.run, follower, until_settled=until_settled, view=view), follower)
+        steps = self._steps(
+            view.run, follower, until_settled=until_settled, view=view, history_length=history_length
+        )  # fmt: skip
+        return Stream(steps, follower)
 
-    async def from_accepted(self, outcome: Outcome, *, open_ended: bool) -> Stream:
+    async def from_accepted(self, outcome: Outcome, history_length: int | None = None, *, open_ended: bool) -> Stream:
         """First the task as it was accepted; what the same commit added follows as updates. `open_ended`: it may turn
         out to be a message instead."""
         follower = self._exchange.continue_from(outcome)
         cut = next(index for index, event in enumerate(outcome.events, 1) if event.type == "input")
+        follow_up = outcome.events[0].seq > 1
+        if follow_up and cut < len(outcome.events) and outcome.events[cut].type == "started":
+            # A task that was at work before is not submitted again, when its agent goes on at once.
+            cut += 1
         accepted, rest = outcome.events[:cut], outcome.events[cut:]
         if accepted[0].seq == 1:
             view = view_of(accepted)
         else:
             view = await self._exchange.view(outcome.run.id, upto=accepted[-1].seq)
         if open_ended:
-            return Stream(self._either(view, follower, rest), follower)
-        return Stream(self._steps(view.run, follower, until_settled=True, view=view, rest=rest), follower)
+            return Stream(self._either(view, follower, rest, history_length), follower)
+        steps = self._steps(
+            view.run, follower, until_settled=True, view=view, rest=rest, history_length=history_length
+        )  # fmt: skip
+        return Stream(steps, follower)
 
-    def reply(self, outcome: Outcome) -> Stream:
-        return Stream(self._reply_step(outcome))
+    def reply(self, outcome: Outcome, history_length: int | None = None) -> Stream:
+        return Stream(self._reply_step(outcome, history_length))
 
-    async def _reply_step(self, outcome: Outcome) -> AsyncGenerator[Step, None]:
+    async def _reply_step(self, outcome: Outcome, history_length: int | None) -> AsyncGenerator[Step, None]:
         view = await self._exchange.settled(outcome)
-        yield Step([Frame(view.run.version, await self._showing.answer(view, None))], last=True)
+        yield Step([Frame(view.run.version, await self._showing.answer(view, history_length))], last=True)
 
-    async def _either(self, view: View, follower: Follower, rest: Sequence[Event]) -> AsyncGenerator[Step, None]:
+    async def _either(
+        self, view: View, follower: Follower, rest: Sequence[Event], history_length: int | None
+    ) -> AsyncGenerator[Step, None]:
         """A stream is one message or begins with a task: which one shows in what the agent does first."""
         events = list(rest)
         while all(event.type in _PRELUDE for event in events):
@@ -109,7 +122,10 @@ class Streaming:
             assert said is not None
             yield Step([Frame(first.seq, ReplyShown(view.run, await self._showing.said(said)))], last=True)
             return
-        async for step in self._steps(view.run, follower, until_settled=True, view=view, rest=events):
+        steps = self._steps(
+            view.run, follower, until_settled=True, view=view, rest=events, history_length=history_length
+        )  # fmt: skip
+        async for step in steps:
             yield step
 
     async def _steps(
@@ -120,10 +136,11 @@ class Streaming:
         until_settled: bool,
         view: View | None = None,
         rest: Sequence[Event] = (),
+        history_length: int | None = None,
     ) -> AsyncGenerator[Step, None]:
         """From the follower's cursor on. Before that, if given: the task as in `view`, and `rest`, which leads up to
         the cursor. `run` is the state where the stream begins."""
-        first = [Frame(run.version, await self._first(view))] if view else list[Frame]()
+        first = [Frame(run.version, await self._first(view, history_length))] if view else list[Frame]()
         if not rest and follower.cursor >= run.version and (run.settled if until_settled else run.ended):
             yield Step(first, last=True)
             return
@@ -143,8 +160,8 @@ class Streaming:
                 self._latest = events, last_words, step
             yield step
 
-    async def _first(self, view: View) -> TaskShown:
-        return await self._showing.queued(await self._showing.task(view, None))
+    async def _first(self, view: View, history_length: int | None) -> TaskShown:
+        return await self._showing.queued(await self._showing.task(view, history_length))
 
     async def _made(self, run: Run, events: Sequence[Event], last_words: frozenset[str]) -> Step:
         frames: list[Frame] = []

@@ -65,7 +65,8 @@ class MessageIn(_In, frozen=True, kw_only=True):
 
 
 class Authentication(Struct, frozen=True, omit_defaults=True):
-    schemes: tuple[str, ...]
+    schemes: tuple[str, ...] = ()
+    """Required by 0.3, and left out by clients that have nothing to say here."""
     credentials: str | None = None
 
 

@@ -145,7 +145,7 @@ class V03Rest(Writing):
         hook = asked.push_notification
         # Protobuf leaves out what is false, so who configures and does not say `blocking` does not want to wait.
         return Ask(
-            message, task, context, reading.history_length(asked.history_length or None), not asked.blocking,
+            message, task, context, reading.history_length(asked.history_length), not asked.blocking,
             hook_in("", hook) if hook else None,
         )  # fmt: skip
 

@@ -11,6 +11,7 @@ from parley.core.runs import Run
 from parley.engine.delivery import Verdict
 from parley.engine.exchange import Exchange
 from parley.engine.hooks import Hook
+from parley.engine.offload import off_loop
 from parley.errors import OutboundRefused
 from parley.faces.a2a.dialect import encode
 from parley.faces.a2a.showing import Showing
@@ -24,6 +25,8 @@ from parley.telemetry.trace import current, entered, headers_for
 TIMEOUT_S = 15.0
 MAX_REPLY = 64 * 1024
 GONE = 410
+PASSING = frozenset((408, 425, 429))
+"""Statuses below 500 after which the same post may succeed later; any other says that this update is not taken."""
 
 Sign = Callable[[bytes, dict[str, Any]], Awaitable[tuple[str, str]]]
 """Makes a detached signature: its protected header and itself."""
@@ -71,7 +74,8 @@ class Webhooks:
         if hook.version == "1.0":
             return encode(update)
         view = await self._exchange.view(run.id, upto=event.seq)
-        return encode(self._old.task(await self._showing.task(view, None)))
+        shown = await self._showing.task(view, None)
+        return await off_loop(shown.size, lambda: encode(self._old.task(shown)))
 
     async def _signature(self, body: bytes, run: Run, event: Event) -> str:
         """Over exactly these bytes, with who, what and when in its header, so that no other post can borrow it."""
@@ -84,6 +88,8 @@ def _verdict(status: int, retry_after: str) -> Verdict:
         return Verdict("delivered")
     if status == GONE:
         return Verdict("gone", f"HTTP {status}")
+    if status < 500 and status not in PASSING:
+        return Verdict("rejected", f"HTTP {status}")
     pause = float(retry_after) if retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 9 else 0.0
     return Verdict("refused", f"HTTP {status}", pause)
 

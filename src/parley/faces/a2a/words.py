@@ -1,6 +1,6 @@
 """What A2A speaks about, before any version of it is chosen: what is asked, and what is shown."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
@@ -26,6 +26,8 @@ class Call(Struct, frozen=True):
     last_event_id: str | None = None
     extensions: frozenset[str] = frozenset()
     """The extensions that the caller says it speaks."""
+    owner: Callable[[], Awaitable[Principal | None]] | None = None
+    """Looks up the owner of the credential, where `auth` is `none` and the principal is everybody's."""
 
 
 class HookRef(Struct, frozen=True):
@@ -72,6 +74,11 @@ class TaskShown(Struct, frozen=True):
     status: Status
     history: Sequence[Said]
     artifacts: Sequence[Artifact]
+
+    @property
+    def size(self) -> int:
+        """Messages and parts: rendering takes time in proportion to it."""
+        return len(self.history) + sum(len(artifact.parts) for artifact in self.artifacts)
 
 
 class ReplyShown(Struct, frozen=True):

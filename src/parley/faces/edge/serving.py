@@ -11,7 +11,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from parley.errors import Invalid, InvalidJson, ParleyError, Unauthenticated
-from parley.faces.http import ClientGone, Endpoint, Headers, answer, check_text, header, read_body, retry_headers
+from parley.faces.http import ClientGone, Endpoint, Headers, answer, check_text, header, read_json, retry_headers
 from parley.faces.refusals import status_of
 from parley.security.credentials import bearer
 
@@ -59,7 +59,7 @@ def instance_of(scope: Scope) -> str:
 
 
 async def body_of(receive: Receive, kind: type[T], limit: int) -> T:
-    return decoded(await read_body(receive, limit), kind)
+    return decoded(await read_json(receive, limit), kind)
 
 
 def decoded(body: bytes, kind: type[T], wrong: type[Invalid] = Invalid) -> T:

@@ -23,7 +23,7 @@ from parley.faces.edge.replies import Ended, Progressed, Pulled, Released, TaskR
 from parley.faces.edge.runtimes import edge_agent
 from parley.faces.edge.serving import Reply, body_of, decoded, instance_of, rung, token_of, watching
 from parley.faces.edge.words import ArtifactIn, EndIn, ProgressIn, PullIn, ReleaseIn
-from parley.faces.http import MAX_BODY, ClientGone, read_body
+from parley.faces.http import MAX_BODY, ClientGone, read_json
 from parley.security.runtimes import Runtime, Runtimes
 
 SMALL = 64 * 1024
@@ -137,7 +137,7 @@ class TaskRunCalls:
 
     async def _addressed(self, scope: Scope, receive: Receive) -> Report:
         runtime = await self._runtimes.runtime_for(token_of(scope))
-        body = await read_body(receive, self._max_body)
+        body = await read_json(receive, self._max_body)
         run_id: str = scope["path_params"]["id"]
         run = await self._exchange.commands.stored(run_id)
         if run is None or run.agent != runtime.agent:

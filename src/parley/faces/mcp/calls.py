@@ -10,13 +10,13 @@ from parley.core.access import Principal, demand
 from parley.core.agents import Agent
 from parley.core.artifacts import text_part
 from parley.core.conversations import Message
-from parley.core.events import ArtifactAdded
+from parley.core.events import ArtifactAdded, InputReceived
 from parley.core.runs import Run, State
 from parley.core.views import view_of
 from parley.engine.exchange import Exchange
 from parley.engine.ports import Listing
 from parley.engine.requests import Send
-from parley.engine.streams import Follower, read_all
+from parley.engine.streams import Follower, pages
 from parley.errors import Invalid, NotCancelable, RunEnded, RunNotFound, StaleCursor
 from parley.faces.mcp.following import Following
 from parley.faces.mcp.tools import Arguments
@@ -130,8 +130,8 @@ class Calls:
                 Listing(str(call.principal), state=state, limit=MOST_SEARCHED)
             )  # fmt: skip
             for run in runs:
-                history = reversed((await self._exchange.view(run.id)).history)
-                if next((said.id for said in history if said.role == "user"), None) == wanted:
+                given = await self._exchange.store.read_last(run.id, ("input",), 1)
+                if any(isinstance(one.payload, InputReceived) and one.payload.message.id == wanted for one in given):
                     return run.id
         return None
 
@@ -145,9 +145,11 @@ class Calls:
         return Following(view, follower, since, made)
 
     async def _made(self, run_id: RunId, since: int, upto: int) -> set[str]:
-        events = await read_all(self._exchange.store, run_id, since)
-        added = (event.payload for event in events if event.seq <= upto)
-        return {payload.artifact for payload in added if isinstance(payload, ArtifactAdded)}
+        made: set[str] = set()
+        async for page in pages(self._exchange.store, run_id, since, ("artifact",)):
+            added = (event.payload for event in page if event.seq <= upto)
+            made |= {payload.artifact for payload in added if isinstance(payload, ArtifactAdded)}
+        return made
 
 
 def _place(call: Call) -> _Place:

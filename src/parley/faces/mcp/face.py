@@ -13,7 +13,7 @@ from parley.engine.exchange import Exchange
 from parley.engine.roster import AGENTS
 from parley.errors import MediaTypeNotSupported, MethodNotAllowed, ParleyError, UnknownMethod
 from parley.faces import sse
-from parley.faces.http import MAX_BODY, Headers, answer, check_text, header, is_json, read_body, retry_headers
+from parley.faces.http import MAX_BODY, Headers, answer, check_text, header, is_json, read_json, retry_headers
 from parley.faces.identity import demanded
 from parley.faces.mcp import envelope
 from parley.faces.mcp.calls import Call, Calls, Mark
@@ -126,7 +126,7 @@ class Mcp:
             return await answer(send, *failure(None, error, modern=True))
 
     async def _posted(self, asked: _Asked) -> None:
-        body = await read_body(asked.receive, self._max_body)
+        body = await read_json(asked.receive, self._max_body)
         if not is_json(asked.scope):
             raise MediaTypeNotSupported("A request is application/json.")
         check_text(body)

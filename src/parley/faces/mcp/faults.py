@@ -7,6 +7,7 @@ from parley.errors import (
     Invalid,
     InvalidJson,
     MediaTypeNotSupported,
+    NestedTooDeep,
     NotFound,
     ParleyError,
     PayloadTooLarge,
@@ -33,6 +34,7 @@ class HeaderMismatch(Invalid):
 _FAULTS: list[tuple[type[ParleyError], int, int]] = [
     (InvalidJson, -32700, 400),
     (PayloadTooLarge, -32600, 413),
+    (NestedTooDeep, -32600, 400),
     (MediaTypeNotSupported, -32600, 415),
     (InvalidRequest, -32600, 400),
     (UnknownMethod, -32601, 404),

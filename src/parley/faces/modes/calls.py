@@ -19,7 +19,7 @@ from parley.engine.documents import Documents
 from parley.engine.exchange import Exchange
 from parley.engine.ledger import Ledger
 from parley.errors import ConversationNotFound, ParleyError, RateLimited, Stopping
-from parley.faces.http import ClientGone, Headers, read_body
+from parley.faces.http import ClientGone, Headers, read_json
 from parley.faces.identity import demanded
 from parley.faces.modes.able import unable
 from parley.faces.modes.faults import Refusal, headers_of, refusal_of
@@ -73,7 +73,7 @@ class Calls:
         known = conversation if is_id(conversation) else ""
         asked = _Asked(demanded(scope), known, self._clock())
         try:
-            call = self._understood(scope, await read_body(receive, self._max_body), asked)
+            call = self._understood(scope, await read_json(receive, self._max_body), asked)
             made = await self._made(call)
             if isinstance(made, Outcome):
                 return await self._of_run(made, asked, later=wants_async(scope))

@@ -10,7 +10,7 @@ from parley.core.params import NewConversation
 from parley.core.results import ConversationBegun
 from parley.engine.conversations import Conversations
 from parley.errors import MethodNotAllowed, NotFound, ParamInvalid
-from parley.faces.http import ClientGone, Headers, answer, header, read_body
+from parley.faces.http import ClientGone, Headers, answer, header, read_json
 from parley.faces.identity import demanded
 from parley.faces.modes.calls import Calls, Reply
 from parley.faces.modes.faults import headers_of, refusal_of
@@ -70,7 +70,7 @@ class Modes:
     async def _begin(self, scope: Scope, receive: Receive) -> Reply:
         """A conversation that its owner names is begun once; asking again finds it."""
         principal = demanded(scope, "send")
-        body = await read_body(receive, self._max_body)
+        body = await read_json(receive, self._max_body)
         check_media(scope, body)
         asked = decoded(_new_conversation, body)
         if asked.id is not None and not is_id(asked.id):

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.clock import Clock, iso, now_ms
-from parley.core.access import Principal
+from parley.core.access import Principal, Reach
 from parley.core.artifacts import text_part
 from parley.core.conversations import Message
 from parley.core.orchestrations import Orchestration
@@ -90,10 +90,10 @@ class OrchestrationCalls:
         return await self._documents.record(call.asking, {"orchestration": state.id})
 
     async def created(self, run: Run, said: bytes) -> OrchestrationRead | None:
-        """As it is by now; nothing if it was deleted since."""
+        """As it is by now; nothing if it was deleted since. Who reads this may read the run, whose record names it."""
         id_ = msgspec.json.decode(said, type=_Created).orchestration
         try:
-            state = await self._engine.read(id_, Principal.parse(run.principal))
+            state = await self._engine.read(id_, Principal.parse(run.principal, Reach(admin=True)))
         except OrchestrationNotFound:
             return None
         return OrchestrationRead(begun(state, self._clock()))

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from starlette.routing import Route
@@ -16,7 +16,7 @@ from parley.errors import InvalidCaller, InvalidJson, ParleyError
 from parley.faces.a2a.card import Cards
 from parley.faces.a2a.discovery import CARD_PATHS
 from parley.faces.a2a.jsonrpc import METHODS, JsonRpc
-from parley.faces.http import Endpoint, Headers, asked_version, check_text, header, read_body
+from parley.faces.http import Endpoint, Headers, asked_version, check_text, header, read_json
 from parley.faces.proxy.faults import answer_of
 from parley.faces.proxy.serving import refused, route
 from parley.faces.registry.callers import NODE, Callers, by_principal
@@ -37,6 +37,21 @@ class ProxyRpc(JsonRpc):
 class Asked(msgspec.Struct, frozen=True):
     body: bytes
     method: str
+    ids: dict[str, str]
+
+
+class _Identified(msgspec.Struct):
+    id: Any = None
+
+
+class _Result(_Identified):
+    """A task of A2A 0.3, or a result of 1.0 that holds one; a message has no id."""
+
+    task: _Identified | None = None
+
+
+class _Response(msgspec.Struct):
+    result: _Result
 
 
 class Proxy:
@@ -71,7 +86,7 @@ class Proxy:
         try:
             target = id_of(scope)
             caller, principal = await self._caller(scope, target)
-            asked = completed(await read_body(receive, self._max_body))
+            asked = completed(await read_json(receive, self._max_body))
             node = await self._proxying.target(caller, target)
         except ParleyError as error:
             return await refused(send, error)
@@ -95,8 +110,8 @@ class Proxy:
     ) -> None:  # fmt: skip
         activity = Activity(
             "a2a_receive", caller.id if caller else None, node.id, asked.method[:100] or None,
-            duration_ms=duration_ms, status=seen.outcome, request_body=msgspec.Raw(asked.body),
-            response_body=msgspec.UNSET if seen.body is None else msgspec.Raw(seen.body),
+            duration_ms=duration_ms, status=seen.outcome, request_body=_raw({"bytes": len(asked.body), **asked.ids}),
+            response_body=_raw({"bytes": seen.size, **seen.ids}),
         )  # fmt: skip
         try:
             await self._nodes.log(node.id, activity)
@@ -109,23 +124,29 @@ def _named(node: Node) -> dict[str, Any]:
 
 
 MAX_NOTED = 64 * 1024
+"""The largest response that is looked through for the id of a task."""
+MAX_ID = 200
 
 
 class _Seen:
-    """What is answered, as far as it is worth noting."""
+    """How a call was answered: its status, its size, and the id of its task."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
         self._status = 200
         self._stream = False
         self._body = b""
+        self.size = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
             self._stream = dict(message["headers"]).get(b"content-type", b"").startswith(b"text/event-stream")
-        elif not self._stream and len(self._body) <= MAX_NOTED:
-            self._body += message.get("body", b"")
+        else:
+            body = message.get("body", b"")
+            self.size += len(body)
+            if not self._stream and len(self._body) <= MAX_NOTED:
+                self._body += body
         await self._send(message)
 
     @property
@@ -133,8 +154,12 @@ class _Seen:
         return "timeout" if self._status == 504 else "error" if self._status >= 400 else "ok"
 
     @property
-    def body(self) -> bytes | None:
-        return None if self._stream or not 0 < len(self._body) <= MAX_NOTED else self._body.strip()
+    def ids(self) -> dict[str, str]:
+        try:
+            result = msgspec.json.decode(self._body, type=_Response).result
+        except (msgspec.MsgspecError, RecursionError):
+            return {}
+        return _ids(task_id=(result.task or result).id)
 
 
 def completed(body: bytes) -> Asked:
@@ -156,7 +181,29 @@ def completed(body: bytes) -> Asked:
         message["messageId"] = str(uuid.uuid4())
         changed = True
     method = asked.get("method")
-    return Asked(msgspec.json.encode(asked) if changed else body, method if isinstance(method, str) else "")
+    return Asked(
+        msgspec.json.encode(asked) if changed else body, method if isinstance(method, str) else "", _request_ids(asked)
+    )
+
+
+def _request_ids(asked: dict[str, Any]) -> dict[str, str]:
+    """The ids in a request; nothing else of it is noted, because the rest may hold credentials."""
+    about = _object(asked.get("params"))
+    message = _object(about.get("message"))
+    task = about.get("taskId") or about.get("id") or message.get("taskId") or message.get("task_id")
+    return _ids(id=asked.get("id"), message_id=message.get("messageId") or message.get("message_id"), task_id=task)
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+
+
+def _ids(**given: object) -> dict[str, str]:
+    return {name: str(id_)[:MAX_ID] for name, id_ in given.items() if isinstance(id_, str | int) and id_ != ""}
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
 
 
 def _addressed(scope: Scope, node: Node, principal: Principal, asked: Asked) -> Scope:

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from parley.core.nodes import NodeEvent, check_id
 from parley.errors import Invalid, InvalidJson, NodeRemoved, NodeUnavailable, OutboundRefused, ParleyError
-from parley.faces.http import Endpoint, Headers, answer, check_text, read_body, retry_headers
+from parley.faces.http import Endpoint, Headers, answer, check_text, read_json, retry_headers
 from parley.faces.refusals import status_of
 from parley.faces.registry.showing import event_view
 from parley.telemetry import tell
@@ -63,7 +63,7 @@ def _status(error: ParleyError) -> tuple[int, dict[str, object]]:
 
 
 async def body_of(receive: Receive, kind: type[T], limit: int = MAX_BODY) -> T:
-    body = await read_body(receive, limit)
+    body = await read_json(receive, limit)
     check_text(body)
     try:
         return msgspec.json.decode(body, type=kind)

@@ -1,14 +1,14 @@
 """`/internal/v1`: who asks is proved by a signature on every route; what is asked is handed to its operation."""
 
 from contextlib import nullcontext
-from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
+from parley.core.canonical import fields_of
 from parley.errors import MethodNotAllowed, ParleyError
-from parley.faces.http import ClientGone, Headers, answer, header, read_body, retry_headers
+from parley.faces.http import ClientGone, Headers, answer, header, read_json, retry_headers
 from parley.faces.runtime.faults import crashed, refuse
-from parley.faces.runtime.requests import Reply, Request, read
+from parley.faces.runtime.requests import Reply, Request, query_values, read
 from parley.faces.runtime.routes import PREFIX, Operation, Routes
 from parley.faces.tracing import ROUTE
 from parley.security.signatures import BODY_SHA256, KEY_ID, SIGNATURE, Carried, Signatures, user_id_of
@@ -45,7 +45,7 @@ class Runtime:
         claims = signatures.check(header(scope, SIGNATURE), header(scope, KEY_ID))
         operation, run_id = self._routes.find(scope["method"], scope["path"].removeprefix(PREFIX))
         scope[ROUTE] = PREFIX + operation.path
-        body = await read_body(receive, self._max_body)
+        body = await read_json(receive, self._max_body)
         signatures.check_body(header(scope, BODY_SHA256), body)
         request = read(scope, run_id, body)
         signatures.bind(claims, carried(request))
@@ -54,18 +54,23 @@ class Runtime:
 
 
 def carried(request: Request) -> Carried:
-    """Every place in which a request names a run, a thread or a principal."""
-    fields = request.fields or {}
-    nested: Any = fields.get("request")
-    named: dict[str, Any] = {**(nested if isinstance(nested, dict) else {}), **fields}
-    run_ids = (request.run_id,) if request.run_id else (request.query.get("run_id") or named.get("run_id"),)
-    thread_ids = (request.query.get("thread_id"), named.get("thread_id"))
+    """Every place in which a request names a run, a thread or a principal. None stands for another: whichever of them a
+    handler reads, it has been bound."""
+    path = (request.run_id,) if request.run_id else ()
     return Carried(
-        tuple(run_id for run_id in run_ids if isinstance(run_id, str)),
-        tuple(thread_id for thread_id in thread_ids if isinstance(thread_id, str)),
+        (*path, *_named(request, "run_id")),
+        _named(request, "thread_id"),
         user_id_of(request.header(b"x-oa-user-id")),
         request.header(b"x-oa-guest-scope") or None,
     )
+
+
+def _named(request: Request, name: str) -> tuple[str, ...]:
+    """All that the query, the body and a tool request in the body say under a name. What is no text is no id, and is
+    refused by whoever reads it."""
+    fields = request.fields or {}
+    said = [*query_values(request.scope, name), fields.get(name), fields_of(fields.get("request")).get(name)]
+    return tuple(one for one in said if isinstance(one, str))
 
 
 def _headers(error: ParleyError) -> Headers:

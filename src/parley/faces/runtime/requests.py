@@ -55,8 +55,17 @@ def read(scope: Scope, run_id: str, body: bytes) -> Request:
 
 
 def query_of(scope: Scope) -> dict[str, str]:
+    return dict(_query(scope))
+
+
+def query_values(scope: Scope, name: str) -> list[str]:
+    """All values of a query parameter, also where it is given more than once."""
+    return [value for given, value in _query(scope) if given == name]
+
+
+def _query(scope: Scope) -> list[tuple[str, str]]:
     raw: bytes = scope.get("query_string", b"")
-    return dict(parse_qsl(raw.decode("latin-1"), keep_blank_values=True)) if raw else {}
+    return parse_qsl(raw.decode("latin-1"), keep_blank_values=True) if raw else []
 
 
 def _principal(scope: Scope) -> Principal | None:

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Callable
 
 from parley.clock import iso
-from parley.core.access import Principal, demand, may_see, may_use
+from parley.core.access import Principal, demand, may_see
 from parley.core.frames import Frame
 from parley.core.runs import Run
 from parley.engine.exchange import Exchange
@@ -24,6 +24,7 @@ from parley.faces.runtime.words import (
 )
 
 MAX_KEY = 255
+_NOT_FOUND = "run/thread ownership record not found"
 
 
 class Runs:
@@ -34,10 +35,15 @@ class Runs:
 
     async def create(self, request: Request) -> Reply:
         asked, caller = request.body(NewRun), request.caller()
-        slug = self._agent(asked.agent, caller)
+        demand(caller, "send")
+        slug = asked.agent or self._default() or ""
+        if slug not in self._exchange.agents:
+            raise AgentNotFound("agent not found")
         run_id = asked.run_id or _named(caller, request.header(b"idempotency-key"))
         try:
             outcome = await self._exchange.open(Opening(slug, caller, asked.thread_id, run_id))
+        except AgentNotFound:
+            raise AgentNotFound("agent not found") from None
         except Conflict:
             raise Conflict("run_id exists with another thread, owner or agent") from None
         run = outcome.run
@@ -71,22 +77,20 @@ class Runs:
         return Reply(200, CancelAccepted(run.id, status_of(outcome.run), cancel_requested=True, idempotent_replay=True))
 
     async def owned(self, request: Request, thread_id: str) -> Run:
-        """The run, if it is one of this thread and of the caller: decided by what is stored, not by what is claimed."""
+        """The run, if it is one of this thread and of the caller: decided by what is stored, not by what is claimed.
+
+        The contract tells another's run apart from one that does not exist. A run of an agent that the caller may no
+        longer use does not exist.
+        """
         caller = request.caller()
         run = await self._exchange.commands.stored(request.run_id)
         if run is None or run.conversation != thread_id:
-            raise NotFound("run/thread ownership record not found")
+            raise NotFound(_NOT_FOUND)
         if not may_see(caller, run.principal):
             raise Forbidden("run/thread does not belong to principal")
+        if not self._exchange.permits(run, caller):
+            raise NotFound(_NOT_FOUND)
         return run
-
-    def _agent(self, asked: str | None, caller: Principal) -> str:
-        demand(caller, "send")
-        slug = asked or self._default()
-        agent = self._exchange.agents.get(slug) if slug else None
-        if agent is None or not may_use(caller, agent):
-            raise AgentNotFound("agent not found")
-        return agent.slug
 
 
 def _named(caller: Principal, key: str | None) -> str | None:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from parley.core.nesting import readable
 from parley.core.nodes import Beat, Node, NodeChange, NodeEvent
 
 Row = tuple[Any, ...]
@@ -36,4 +37,4 @@ def event_row(event: NodeEvent) -> Row:
 
 def restored(body: bytes, beat: bytes | None, card: bytes | None = None) -> Node:
     node = _decode_node(body)
-    return replace(node, beat=_decode_beat(beat) if beat else NONE, card=card or b"")
+    return replace(node, beat=_decode_beat(beat) if beat else NONE, card=readable(card or b""))
