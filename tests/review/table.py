@@ -96,6 +96,9 @@ TABLE: dict[str, Rule | frozenset[str]] = {
     "POST /task-runs/{id}/fail": Rule(RUNTIMES, {}, 401),
     "POST /task-runs/{id}/release": Rule(RUNTIMES, {}, 401),
     "GET /agent-runtimes/openapi.json": EVERYONE,
+    "GET /agent-runtimes/packages/simple/": EVERYONE,
+    "GET /agent-runtimes/packages/simple/parley-edge/": EVERYONE,
+    "GET /agent-runtimes/packages/{filename}": EVERYONE,
     # 002: modes and actions; a link to an export is a credential itself
     "POST /api/agent2agent/conversations": Rule(SENDERS, {"agentSlug": "echo"}),
     "GET /api/agent2agent/tasks/{taskId}": KNOWN,

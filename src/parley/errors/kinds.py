@@ -262,6 +262,12 @@ class NotAnEdgeAgent(Conflict):
     code = "not_an_edge_agent"
 
 
+class RuntimePackageMissing(NotFound):
+    """The package `parley-edge` is not installed beside the server, so the server cannot hand it out."""
+
+    code = "runtime_package_missing"
+
+
 class TaskRunEnded(Conflict):
     """A runtime reports an end, and the turn has ended otherwise."""
 
