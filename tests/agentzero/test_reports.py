@@ -164,3 +164,14 @@ async def test_an_organisation_gives_the_card_and_the_names_of_steps(tmp_path: P
         )
         held.go.set()
         assert state(await settled(client, task)) == "completed"
+
+
+async def test_a_plan_that_nobody_knows_is_shown_in_words(tmp_path: Path) -> None:
+    held, reports = Held(), tmp_path / "reports"
+    async with agent_zero(held) as zero, parley(tmp_path / "data", zero, reports=str(reports)) as (_, client):
+        task = await begin(client, "Fix the bug")
+        await until(lambda: held.begun)
+        write(reports, report(plan="bugfix_workflow"))
+        await shows(client, task, "Bugfix Workflow: working (step 3/5, 60% complete), role: Bugfix Specialist")
+        held.go.set()
+        assert state(await settled(client, task)) == "completed"

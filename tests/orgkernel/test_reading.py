@@ -135,10 +135,10 @@ def test_the_card_offers_workflows_then_domains_without_one(tmp_path: Path) -> N
     assert agent.limits.max_queued == 10
 
 
-def test_two_workflows_of_one_domain_are_two_skills(tmp_path: Path) -> None:
+def test_two_workflows_of_one_domain_are_skills_beside_that_of_the_domain(tmp_path: Path) -> None:
     reading = read(small(tmp_path, one=BUGFIX, two={**BUGFIX, "name": "Hot Fix"}))
     assert reading.organisation is not None
-    assert [one.id for one in skills(reading.organisation)] == ["one", "two", "analysis"]
+    assert [one.id for one in skills(reading.organisation)] == ["bugfix", "one", "two", "analysis"]
 
 
 def test_steps_are_counted_along_the_way_without_failure() -> None:

@@ -53,7 +53,7 @@ def test_the_status_says_what_is_done_how_far_by_whom_and_with_what() -> None:
 
 def test_a_report_without_a_plan_still_says_something() -> None:
     assert status_text(Report()) == "Working"
-    assert status_text(Report(activity=Activity(bst_domain="analysis"))) == "analysis: working"
+    assert status_text(Report(activity=Activity(bst_domain="analysis"))) == "Analysis: working"
 
 
 @given(st.binary(max_size=200) | values.map(lambda value: json.dumps(value).encode()))

@@ -1,10 +1,14 @@
 """The organisation as one agent: its name, its mission, and what it can be asked for."""
 
+from collections.abc import Sequence
+
+from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.core.agents import Agent, Limits, Skill, plain_skill
 from parley.orgkernel.definitions import PASSTHROUGH, Domain, Organisation, Workflow
 from parley.orgkernel.files import INLINE_BYTES
+from parley.orgkernel.graph import spine, steps
 
 LIMITS = Limits(max_concurrent=1, max_queued=10, timeout_s=600)
 """One task at a time, ten that wait, ten minutes of work: the contract's configuration as it stands."""
@@ -15,6 +19,17 @@ NAME = "Organization Kernel"
 ALONE = "An agent without an active organization: it answers messages as they come."
 GENERAL = Skill("general", "General", "Answers messages directly.", ("general",))
 _SUFFIX = " Workflow"
+_MAX_STEPS = 8
+_MAX_ROLES = 3
+
+
+class Offer(Struct, frozen=True):
+    """A skill, and what a message that asks for it is assigned to."""
+
+    skill: Skill
+    domain: str
+    workflow: str = ""
+    """The id of its workflow; empty where the message decides."""
 
 
 def blank_agent(slug: str) -> Agent:
@@ -39,15 +54,22 @@ def described(agent: Agent, organisation: Organisation | None) -> Agent:
 
 
 def skills(organisation: Organisation) -> tuple[Skill, ...]:
-    """One for each workflow that some role can follow, then one for each domain of a role that no workflow covers."""
-    flows = [one for one in organisation.workflows if any(map(organisation.roles_for, one.domains))]
-    covered = {domain for one in flows for domain in one.domains}
-    others = [
-        one for one in organisation.domains
-        if one.id not in covered and one.id != PASSTHROUGH and organisation.roles_for(one.id)
-    ]  # fmt: skip
-    found = [*(_of_workflow(organisation, one) for one in flows), *(_of_domain(organisation, one) for one in others)]
-    return tuple({skill.id: skill for skill in found}.values())
+    return tuple(one.skill for one in offers(organisation))
+
+
+def offers(organisation: Organisation) -> list[Offer]:
+    """One for each domain that some role works in, and one for each workflow of a domain that has several."""
+    found: dict[str, Offer] = {}
+    for workflow in organisation.workflows:
+        domains = [one for one in workflow.domains if one != PASSTHROUGH and organisation.roles_for(one)]
+        for id_ in domains:
+            found.setdefault(id_, _of_domain(organisation, organisation.domain(id_)))
+        if domains and _only_workflow(organisation, domains[0]) != workflow:
+            found.setdefault(workflow.id, _of_workflow(organisation, workflow, domains[0]))
+    for domain in organisation.domains:
+        if domain.id != PASSTHROUGH and organisation.roles_for(domain.id):
+            found.setdefault(domain.id, _of_domain(organisation, domain))
+    return list(found.values())
 
 
 def _description(organisation: Organisation) -> str:
@@ -55,18 +77,46 @@ def _description(organisation: Organisation) -> str:
     return " ".join(one if one.endswith((".", "!", "?")) else f"{one}." for one in said if one) or organisation.name
 
 
-def _of_workflow(organisation: Organisation, workflow: Workflow) -> Skill:
-    """Called after its domain where it is the only one there: that is what the contract's card shows."""
-    alone = len(workflow.domains) == 1 and len(organisation.workflows_for(workflow.domains[0])) == 1
-    name = workflow.name.removesuffix(_SUFFIX) or workflow.name
-    domain = organisation.domain(workflow.domains[0]) if workflow.domains else Domain()
-    description = workflow.description or domain.description or f"{name}, step by step, with checks on the way."
-    return Skill(
-        workflow.domains[0] if alone else workflow.id, name, description, workflow.domains or ("workflow",),
-        workflow.examples,
-    )  # fmt: skip
+def _only_workflow(organisation: Organisation, domain: str) -> Workflow | None:
+    """The workflow that stands for its domain: the only one there, and in no other domain."""
+    found = organisation.workflows_for(domain)
+    return found[0] if len(found) == 1 and len(found[0].domains) == 1 else None
 
 
-def _of_domain(organisation: Organisation, domain: Domain) -> Skill:
-    names = ", ".join(role.name for role in organisation.roles_for(domain.id)[:3])
-    return Skill(domain.id, domain.name, domain.description or f"{domain.name}, by {names}.", (domain.id,))
+def _of_domain(organisation: Organisation, domain: Domain) -> Offer:
+    """Named after its workflow where it has one alone: that is what a client would ask for."""
+    only, flows = _only_workflow(organisation, domain.id), organisation.workflows_for(domain.id)
+    done_by = _done_by(organisation, (domain.id,))
+    if only is not None:
+        description = only.description or domain.description or f"{_steps(only)} {done_by}"
+        return Offer(Skill(domain.id, _name(only), description, (domain.id,), only.examples), domain.id, only.id)
+    what = ", ".join(map(_name, flows)) or domain.name
+    return Offer(Skill(domain.id, domain.name, domain.description or f"{what}. {done_by}", (domain.id,)), domain.id)
+
+
+def _of_workflow(organisation: Organisation, workflow: Workflow, domain: str) -> Offer:
+    description = workflow.description or f"{_steps(workflow)} {_done_by(organisation, workflow.domains)}"
+    return Offer(
+        Skill(workflow.id, _name(workflow), description, workflow.domains, workflow.examples), domain, workflow.id
+    )
+
+
+def _name(workflow: Workflow) -> str:
+    return workflow.name.removesuffix(_SUFFIX) or workflow.name
+
+
+def _steps(workflow: Workflow) -> str:
+    """The steps on the way without failure: "Reproduce the bug, implement the fix."."""
+    way = spine(workflow.graph)
+    names = [workflow.graph.nodes[one].name for one in steps(workflow) if one in way]
+    shown = [*names[:_MAX_STEPS], *(["…"] if len(names) > _MAX_STEPS else [])]
+    return ", ".join([*shown[:1], *map(_lowered, shown[1:])]) + "." if shown else f"{_name(workflow)}."
+
+
+def _lowered(order: str) -> str:
+    return order if order[1:2].isupper() else order[:1].lower() + order[1:]
+
+
+def _done_by(organisation: Organisation, domains: Sequence[str]) -> str:
+    roles = dict.fromkeys(role.name for domain in domains for role in organisation.roles_for(domain))
+    return f"Done by: {', '.join(list(roles)[:_MAX_ROLES])}."

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from parley.orgkernel.card import Offer, offers
 from parley.orgkernel.definitions import PASSTHROUGH, Edge, Graph, Node, Organisation, Role, Workflow
 
 MAX_READ = 20_000
@@ -25,6 +26,11 @@ class Assignment(Struct, frozen=True):
 def assign(organisation: Organisation, text: str) -> Assignment:
     """The domain that the message speaks of most, and the role of the lowest authority that can work in it."""
     words = words_of(text[:MAX_READ])
+    named = _named(organisation, text[:MAX_READ], words)
+    if named is not None:
+        role = organisation.roles_for(named.domain)[0]
+        workflow = organisation.workflow(named.workflow) or _workflow(organisation, named.domain, role, words)
+        return Assignment(named.domain, role, workflow)
     scores = {
         one.id: _score(organisation, one.id, words) for one in organisation.domains
         if one.id != PASSTHROUGH and organisation.roles_for(one.id)
@@ -34,6 +40,19 @@ def assign(organisation: Organisation, text: str) -> Assignment:
         return Assignment(PASSTHROUGH)
     role = organisation.roles_for(best)[0]
     return Assignment(best, role, _workflow(organisation, best, role, words))
+
+
+def _named(organisation: Organisation, text: str, words: list[str]) -> Offer | None:
+    """The skill whose name or id the message begins with. A single word counts only by itself or before a colon:
+    "Analysis: the figures" asks for that skill, "Analysis shows a bug in the login" does not."""
+    title = words_of(text.partition(":")[0])
+    found: dict[int, Offer] = {}
+    for offer in offers(organisation):
+        for phrase in map(words_of, (offer.skill.name, offer.skill.id)):
+            many = len(phrase)
+            if phrase and (title == phrase or (many > 1 and words[:many] == phrase)):
+                found.setdefault(many, offer)
+    return found[max(found)] if found else None
 
 
 def words_of(text: str) -> list[str]:
@@ -51,12 +70,20 @@ def _score(organisation: Organisation, id_: str, words: Sequence[str]) -> int:
     score = max((_hit(phrase, words) for phrase in named), default=0) + _hits(domain.triggers, words)[1]
     for workflow in organisation.workflows_for(id_):
         count, weight = _hits(_phrases(workflow), words)
-        score += weight if count >= workflow.trigger_threshold else 0
+        # To be named is enough, however many phrases the workflow asks for.
+        named = any(_hit(name, words) for name in _names(workflow))
+        score += weight if named or count >= workflow.trigger_threshold else 0
     return score
 
 
 def _phrases(workflow: Workflow) -> list[str]:
-    return [*workflow.triggers, workflow.name.removesuffix(" Workflow")]
+    return [*workflow.triggers, *_names(workflow)]
+
+
+def _names(workflow: Workflow) -> list[str]:
+    """Its name, and its id where that says something else."""
+    name, id_ = workflow.name.removesuffix(" Workflow"), workflow.id
+    return [name] if words_of(id_)[: len(words_of(name))] == words_of(name) else [name, id_]
 
 
 def _workflow(organisation: Organisation, domain: str, role: Role, words: Sequence[str]) -> Workflow:

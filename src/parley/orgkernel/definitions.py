@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from parley.errors import Invalid
 from parley.orgkernel.shapes import Wrong, is_object, items_of, joined, members_of, shaped
 from parley.orgkernel.triggers import Trigger, parse_trigger
-from parley.orgkernel.wording import plain_name
+from parley.orgkernel.wording import plain_name, title_name
 
 Level = Literal["primary", "alternate", "contingent", "emergency"]
 NodeType = Literal["start", "task", "decision", "checkpoint", "escalate", "exit"]
@@ -295,7 +295,7 @@ def _workflow(id_: str, value: object, path: str, wrong: Wrong) -> Workflow:
     nodes = {name: _named(name, node) for name, node in graph.nodes.items()}
     graph = Graph(graph.start or _first_start(nodes), nodes, graph.edges)
     return Workflow(
-        id_, found.name or plain_name(id_), found.description, found.domains, found.triggers,
+        id_, found.name or title_name(id_), found.description, found.domains, found.triggers,
         max(1, found.trigger_threshold), found.examples, graph,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from parley.orgkernel.definitions import LEVELS, Level, Pace, Role, Workflow
 from parley.orgkernel.salute import Report, percent, status_text
 from parley.orgkernel.triggers import Metrics, fired
-from parley.orgkernel.wording import times
+from parley.orgkernel.wording import times, title_name
 
 RETRYING = "retrying with alternative approach"
 _MAX_TRIED = 10
@@ -147,7 +147,7 @@ def given_up(report: Report, workflow: Workflow | None, role: Role | None, evide
     accomplished = evidence.tried if evidence.accomplished is None else evidence.accomplished
     return GivenUp(
         activity.current_task, evidence.reason or "The work cannot go on.",
-        workflow.name if workflow else activity.htn_plan, activity.htn_step, activity.htn_total_steps,
+        workflow.name if workflow else title_name(activity.htn_plan), activity.htn_step, activity.htn_total_steps,
         report.status.progress, accomplished[-_MAX_TRIED:], _failures(report, evidence), _partial(report, evidence),
         _suggestions(report, role), report.environment.tool_failures_total,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from parley.orgkernel.definitions import Workflow
 from parley.orgkernel.graph import step_node
 from parley.orgkernel.shapes import decoded, members_of, shaped
-from parley.orgkernel.wording import doing
+from parley.orgkernel.wording import doing, plain_name, title_name
 
 SCHEMA = "orgkernel:salute_report"
 ACTIVE = "active"
@@ -121,8 +121,9 @@ def percent(progress: float) -> int:
 
 
 def _what(report: Report, workflow: Workflow | None) -> str:
-    plan = workflow.name if workflow else report.activity.htn_plan or report.activity.bst_domain
-    node = step_node(workflow, report.activity.htn_step) if workflow else None
+    activity = report.activity
+    plan = workflow.name if workflow else title_name(activity.htn_plan) or plain_name(activity.bst_domain)
+    node = step_node(workflow, activity.htn_step) if workflow else None
     now = doing(node.name) if node else _STATES[report.status.state]
     return f"{plan}: {now}" if plan else now[:1].upper() + now[1:]
 

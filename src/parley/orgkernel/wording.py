@@ -38,9 +38,27 @@ def _under_way(verb: str) -> str:
     return f"{verb[:-1]}ing" if verb.endswith("e") and not verb.endswith(("ee", "oe", "ye")) else f"{verb}ing"
 
 
+_SHORT = "api cli css csv elint html http humint json llm osint pdf sdk sigint sql ssh ui url xo yaml"
+_ACRONYMS = frozenset(_SHORT.split())
+_LONG = {"codegen": "code generation", "config": "configuration", "mgmt": "management", "ops": "operations"}
+
+
 def plain_name(identifier: str) -> str:
-    """ "git_ops" as "Git ops"."""
-    return identifier.replace("_", " ").replace("-", " ").strip().capitalize()
+    """ "dependency_mgmt" as "Dependency management"."""
+    words = _words(identifier)
+    return " ".join([*(word[:1].upper() + word[1:] for word in words[:1]), *words[1:]])
+
+
+def title_name(identifier: str) -> str:
+    """ "bugfix_workflow" as "Bugfix Workflow"; a name that is written in words stays as it is."""
+    if not identifier.islower() or " " in identifier:
+        return identifier
+    return " ".join(word[:1].upper() + word[1:] for word in _words(identifier))
+
+
+def _words(identifier: str) -> list[str]:
+    found = identifier.replace("_", " ").replace("-", " ").lower().split()
+    return [word for one in found for word in (one.upper() if one in _ACRONYMS else _LONG.get(one, one)).split()]
 
 
 def times(many: int) -> str:
