@@ -102,3 +102,31 @@ async def test_the_sample_verifies_no_step_of_a_model_without_one(tmp_path: Path
         "Module complete. Verified: Scaffold the module, Test the module, Clean up. "
         "Passed over: Plan the module, Implement the module."
     )
+
+
+async def test_guidance_reaches_a_program_in_full_on_standard_input(tmp_path: Path) -> None:
+    code = "import sys; said = sys.stdin.read(); print(len(said), len(sys.argv[2])); sys.exit('END' not in said)"
+    node = script(tmp_path / "org", code)
+    node["command"] = [*node["command"], "{text}"]
+    told = "Look at this:\n" + "line of a log\n" * 1_000 + "END"
+    async with house(tmp_path, folder=str(own(tmp_path, node))) as (_, client):
+        task = await send(client, "Fix the bug")
+        assert state(task) == "input_required"
+        task = await send(client, told, task=task["id"])
+    assert state(task) == "completed"
+    assert text(made(task)["response"]).strip() == f"{len(told)} 500"
+
+
+async def test_guidance_reaches_a_later_step_in_full_after_a_restart(tmp_path: Path) -> None:
+    checks = "import sys; print('ok'); sys.exit('END' not in sys.stdin.read())"
+    asks = script(tmp_path / "org", checks, verify={"type": "manual"})
+    later = script(tmp_path / "org", "import sys; print(len(sys.stdin.read()))")
+    folder, told = own(tmp_path, asks, later), "Look at this: " + "x" * 5_000 + " END"
+    async with house(tmp_path, folder=str(folder)) as (_, client):
+        task = await send(client, "Fix the bug")
+    async with house(tmp_path, folder=str(folder)) as (_, client):
+        task = await send(client, told, task=task["id"])
+        assert state(task) == "input_required"
+        task = await send(client, "yes", task=task["id"])
+    assert state(task) == "completed"
+    assert text(made(task)["response"]).strip() == str(len(told))

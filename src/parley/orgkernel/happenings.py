@@ -8,7 +8,7 @@ from msgspec import Struct
 from parley.orgkernel.definitions import Node, Role, Workflow
 from parley.orgkernel.pace import GivenUp, Guidance
 from parley.orgkernel.salute import Report
-from parley.orgkernel.state import State
+from parley.orgkernel.state import State, kept_guidance
 
 
 class Work(Struct, frozen=True):
@@ -20,6 +20,7 @@ class Work(Struct, frozen=True):
     role: Role | None = None
     workflow: Workflow | None = None
     guidance: tuple[str, ...] = ()
+    """What the client has said since, in full, the newest last."""
     before: dict[str, str] = {}
     """What earlier nodes brought to light."""
     failed: tuple[str, ...] = ()
@@ -59,6 +60,12 @@ class Task(Struct, frozen=True):
 
     text: str
     folder: Path
+    said: tuple[str, ...] = ()
+    """All messages of the client in full: the state keeps only the beginning of each."""
+
+    def in_full(self, guidance: str) -> str:
+        """The message of which the state keeps this beginning."""
+        return next((one for one in reversed(self.said) if kept_guidance(one) == guidance), guidance)
 
 
 class Step(Struct, frozen=True):

@@ -28,7 +28,7 @@ from parley.orgkernel.happenings import (
 from parley.orgkernel.pace import Evidence, given_up, guidance, level_of, raised, shown
 from parley.orgkernel.salute import Activity, Environment, Location, Report, Status, Time, Unit, health
 from parley.orgkernel.salute import State as Condition
-from parley.orgkernel.state import MAX_KEPT, State, shortened
+from parley.orgkernel.state import MAX_KEPT, State, kept_guidance, shortened
 from parley.orgkernel.triggers import Metrics
 from parley.orgkernel.verifying import agreed, refuted
 from parley.orgkernel.wording import times
@@ -65,7 +65,7 @@ class Kernel:
             return replace(state, node=state.back, confirming=False, verdict="yes", attempts={}, level="primary")
         return replace(
             state, node=state.back or state.node, confirming=False, verdict="no" if state.confirming else "",
-            attempts={}, guidance=(*state.guidance, shortened(text, 600))[-3:], level="primary",
+            attempts={}, guidance=(*state.guidance, kept_guidance(text))[-3:], level="primary",
         )  # fmt: skip
 
     async def run(self, task: Task, state: State) -> AsyncGenerator[Happening, None]:
@@ -98,7 +98,7 @@ class Kernel:
     async def _passed_through(self, task: Task, state: State) -> Finished | Ended:
         """No role, so no workflow and no report: an answer, as well as one can be given."""
         node = Node("answer", "task", "Answer the message")
-        result = await self._do(Work(node, task.text, task.folder, guidance=state.guidance))
+        result = await self._do(Work(node, task.text, task.folder, guidance=tuple(map(task.in_full, state.guidance))))
         state = replace(state, files=_merged(state.files, result.files))
         return self._unanswered(task, state, result.reason) if result.reason else Finished(result.text, state)
 
@@ -145,7 +145,7 @@ def _decided(state: State, text: str) -> State:
     answered = replace(state, node=state.back or state.node, proposed="", attempts={}, level="primary")
     if agreed(text):
         return replace(answered, approved=state.proposed)
-    return replace(answered, declined=True, guidance=(*state.guidance, shortened(text, 600))[-3:])
+    return replace(answered, declined=True, guidance=(*state.guidance, kept_guidance(text))[-3:])
 
 
 _CONDITIONS: dict[Level, Condition] = {
@@ -243,7 +243,8 @@ class _Walk:
     def _work(self, node: Node) -> Work:
         state = self.state
         return Work(
-            node, self.task.text, self.task.folder, self.role, self.workflow, state.guidance, state.said, state.failed,
+            node, self.task.text, self.task.folder, self.role, self.workflow,
+            tuple(map(self.task.in_full, state.guidance)), state.said, state.failed,
             alternative=bool(state.attempts.get(node.id)) or state.level == "alternate", modelled=state.modelled,
             approved=state.approved,
         )  # fmt: skip

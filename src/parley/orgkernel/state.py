@@ -10,6 +10,7 @@ from parley.orgkernel.definitions import Level
 
 MAX_NOTE = 3800
 MAX_WORDS = 300
+MAX_GUIDANCE = 600
 MAX_KEPT = 6
 _KEPT_PATHS = 40
 
@@ -62,6 +63,11 @@ class State(Struct, frozen=True, omit_defaults=True):
 def shortened(words: str, most: int = MAX_WORDS) -> str:
     plain = " ".join(words[: most * 4].split())
     return plain if len(plain) <= most else f"{plain[: most - 1]}…"
+
+
+def kept_guidance(text: str) -> str:
+    """As much of a message of the client as the state keeps."""
+    return shortened(text, MAX_GUIDANCE)
 
 
 def packed(state: State) -> str:

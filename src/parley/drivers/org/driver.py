@@ -108,7 +108,7 @@ class OrgDriver:
         folder, roots = await asyncio.to_thread(self._opened, turn.run_id)
         kernel = self._kernel(folder, roots)
         since = int(turn.notes.get("since", turn.offset))
-        task = Task(_asked_first(turn, since), folder)
+        task = _given(turn, since, folder)
         state = unpacked(turn.notes.get("org", "")) or await asyncio.to_thread(kernel.begin, task)
         written = await asyncio.to_thread(marks, folder)
         state = replace(state, files=tuple(dict.fromkeys((*state.files, *written))))
@@ -177,7 +177,7 @@ def _taken_up(kernel: Kernel, turn: Turn, folder: Path) -> tuple[Task, State, in
     """Where the task stands: at its beginning, where it was broken off, or before the client's answer."""
     state = unpacked(turn.notes.get("org", ""))
     since = turn.offset if state is None else int(turn.notes.get("since", "0"))
-    task = Task(turn.text if state is None else _asked_first(turn, since), folder)
+    task = Task(turn.text, folder) if state is None else _given(turn, since, folder)
     if state is None:
         state = kernel.begin(task)
     elif turn.notes.get("turn") != str(turn.number):
@@ -185,9 +185,10 @@ def _taken_up(kernel: Kernel, turn: Turn, folder: Path) -> tuple[Task, State, in
     return task, replace(state, modelled=state.modelled or MODELLED in turn.notes), since
 
 
-def _asked_first(turn: Turn, since: int) -> str:
-    given = [text_of(said.parts) for said in turn.history if said.role == "user"]
-    return given[since] if since < len(given) else turn.text
+def _given(turn: Turn, since: int, folder: Path) -> Task:
+    """The message that began the task, and all that the client has said since."""
+    given = [text_of(said.parts) for said in turn.history if said.role == "user"][since:]
+    return Task(given[0] if given else turn.text, folder, (*given, turn.text))
 
 
 async def _said(happening: Happening, turn: Turn, since: int, roots: Roots) -> AsyncGenerator[Output, None]:

@@ -147,7 +147,8 @@ async def _output(program: Program, work: Work) -> Result:
         # What a run leaves behind would have to be approved before the next one.
         "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
-    async with running(program, environment, work.task.encode()) as under_way:
+    message = work.guidance[-1] if work.guidance else work.task
+    async with running(program, environment, message.encode()) as under_way:
         said, whole = await _read(under_way)
         if not whole:
             return Result(said, reason=f"it wrote more than {MAX_OUTPUT:,} bytes")
@@ -188,7 +189,7 @@ def _instructions(work: Work) -> str | None:
 def _question(work: Work) -> str:
     blocks = [
         work.task[:MAX_READ],
-        *(f"Guidance: {said}" for said in work.guidance),
+        *(f"Guidance: {said[:MAX_READ]}" for said in work.guidance),
         *(f"Result of {name}: {said}" for name, said in work.before.items()),
         *(f"Did not succeed: {why}" for why in work.failed),
     ]
