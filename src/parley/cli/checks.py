@@ -37,7 +37,7 @@ _NETWORK_FILESYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshf
 
 
 class Finding(Struct, frozen=True):
-    """`error`: it will not work; `warning`: it may not, or not as you think."""
+    """`error`: it will not work; `warning`: it may not, or not as you think; `note`: worth knowing."""
 
     level: str
     code: str
@@ -51,6 +51,10 @@ def error(code: str, message: str, todo: str) -> Finding:
 
 def warning(code: str, message: str, todo: str) -> Finding:
     return Finding("warning", code, message, todo)
+
+
+def note(code: str, message: str, todo: str) -> Finding:
+    return Finding("note", code, message, todo)
 
 
 def local_findings(settings: Settings, reading: Reading) -> Iterator[Finding]:
@@ -239,7 +243,8 @@ def python_findings(version: tuple[int, int, int]) -> Iterator[Finding]:
     fixed = SLOW_COOKIES.get(version[:2], 0)
     if version[2] < fixed:
         major, minor, patch = version
-        yield warning(
+        yield Finding(
+            "note",
             "python_slow_cookies",
             f"Python {major}.{minor}.{patch} parses cookies in quadratic time (CVE-2024-7592). "
             "Parley does not use that parser, but libraries of your agents may.",
