@@ -53,8 +53,8 @@ REASONS: list[tuple[str, str, str]] = [
     (
         "0.3.x", "test_agent_interfaces_structure",
         "The test wants every address in `additionalInterfaces` to begin with http. gRPC is listed as `host:port`, "
-        "which is what gRPC clients of 0.3 open (a2a-sdk 0.3.26 does); they cannot open a web address. Cards "
-        "list gRPC only where it was asked for, as it is for this kit.",
+        "which is what gRPC clients of 0.3 open (a2a-sdk 0.3.26 does); they cannot open a web address. Cards list gRPC "
+        "only where it was asked for, as it is for this kit.",
     ),
     (
         "0.3.x", "test_task_state_transitions",

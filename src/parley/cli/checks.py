@@ -243,8 +243,7 @@ def python_findings(version: tuple[int, int, int]) -> Iterator[Finding]:
     fixed = SLOW_COOKIES.get(version[:2], 0)
     if version[2] < fixed:
         major, minor, patch = version
-        yield Finding(
-            "note",
+        yield note(
             "python_slow_cookies",
             f"Python {major}.{minor}.{patch} parses cookies in quadratic time (CVE-2024-7592). "
             "Parley does not use that parser, but libraries of your agents may.",
