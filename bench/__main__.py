@@ -17,6 +17,7 @@ from bench import (
     runtime,
     scaling,
     servers,
+    stalls,
     start,
     subscriptions,
 )
@@ -44,6 +45,7 @@ def chosen(names: list[str]) -> list[Case]:
         console,
         postgres,
         scaling,
+        stalls,
     )
     cases = [case for group in groups for case in group.cases()]
     picked = [case for case in cases if not names or case.name.startswith(tuple(names))]

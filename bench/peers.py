@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -45,12 +45,16 @@ def start(python: Path | str, script: Path | str, *args: str) -> Generator[str, 
 
 
 @contextmanager
-def running(python: Path | str, script: Path | str, *args: str) -> Generator[tuple[str, int], None, None]:
-    """The same, with the id of its process."""
+def running(
+    python: Path | str, script: Path | str, *args: str, env: Mapping[str, str] | None = None
+) -> Generator[tuple[str, int], None, None]:
+    """The same, with the id of its process, and with more in its environment."""
     port = free_port()
     command = [str(python), str(script), "--port", str(port), *args]
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | ONLY_HTTP)
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **ONLY_HTTP, **(env or {})}
+        )
         try:
             wait_until_answering(port, process, output)
             yield f"http://127.0.0.1:{port}/", process.pid

@@ -100,5 +100,4 @@ def test_the_conformance_in_the_readme_is_that_of_the_page() -> None:
     ]
     passed, failed, skipped = map(sum, zip(*counted, strict=True))
     words = " ".join(section.split())
-    assert failed == 1
-    assert f"passes {passed} checks and fails one; {skipped} are skipped" in words
+    assert f"passes {passed} checks and fails {failed}; {skipped} are skipped" in words

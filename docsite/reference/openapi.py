@@ -15,27 +15,29 @@ from parley.testing.servers import serving
 Json = dict[str, Any]
 SECRET = "dev-runtime-signature-secret"
 _INTRODUCTION = """\
-Two faces describe themselves as OpenAPI 3.1, made from the tables that they work by. This is what the documents
-say; programs fetch them from a server of theirs. What it means is told in [plans and deliverables](../documents.md)
-and in [the runtime contract](../runtime.md)."""
+Three faces describe themselves as OpenAPI 3.1, made from the tables that they work by. This is what the documents
+say; programs fetch them from a server of theirs. What it means is told in [plans and deliverables](../documents.md),
+in [the runtime contract](../runtime.md) and in [pairing](../pairing.md)."""
 
 
 def page() -> str:
-    modes, runtime = asyncio.run(documents())
+    modes, runtime, paired = asyncio.run(documents())
     return whole(
         "OpenAPI documents",
         _INTRODUCTION,
         *_document(modes, "Plans, tools, conversations, orchestrations", "/api/agent2agent/openapi.json"),
         *_document(runtime, "The control plane", "/internal/v1/openapi.json"),
+        *_document(paired, "Runtimes of agents behind NAT", "/agent-runtimes/openapi.json"),
     )
 
 
-async def documents() -> tuple[Json, Json]:
+async def documents() -> tuple[Json, Json, Json]:
     with tempfile.TemporaryDirectory() as folder:
         async with serving(Path(folder), (), store="memory") as server, RuntimeClient(server.url, SECRET) as client:
             async with httpx2.AsyncClient(base_url=server.url) as http:
                 modes: Json = (await http.get("/api/agent2agent/openapi.json")).json()
-            return modes, await client.openapi()
+                paired: Json = (await http.get("/agent-runtimes/openapi.json")).json()
+            return modes, await client.openapi(), paired
 
 
 def _document(document: Json, title: str, served: str) -> list[str]:

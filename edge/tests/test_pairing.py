@@ -158,6 +158,36 @@ async def test_what_is_no_address_is_refused(home: Path, base: str) -> None:
     assert "API base" in done.err
 
 
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [("--api-base", "the platform's paths are added to its end"), ("--endpoint", "shown in logs and listings")],
+)
+@pytest.mark.parametrize(("url", "what"), [("http://h/run?key=x", "query"), ("http://h/run#x", "fragment")])
+async def test_an_address_with_more_than_a_path_is_refused_with_the_reason(
+    home: Path, option: str, reason: str, url: str, what: str
+) -> None:
+    done = await run(home, "pair", "--code", "X", option, url)
+    assert done.code == 2
+    assert f"has no {what}: " in done.err
+    assert reason in done.err
+    assert "http://h/run" in done.err
+    assert "key=x" not in done.err
+
+
+async def test_a_slash_at_the_end_of_the_endpoint_is_kept(platform: Platform, home: Path) -> None:
+    async with local_agent({"text": "ok"}) as agent:
+        endpoint = f"{agent.wire.origin}/tasks/"
+        done = await run(
+            home, "pair", "--code", platform.code(), "--api-base", f"{platform.url}/", "--endpoint", endpoint, "--json"
+        )
+        assert (done.json["local_agent_endpoint"], done.json["api_base"]) == (endpoint, platform.url)
+        async with runtime(home):
+            assert (await platform.ended(platform.ask("hello"))).state == "completed"
+        async with runtime(home, "--endpoint", f"{agent.wire.origin}/other/"):
+            assert (await platform.ended(platform.ask("hello"))).state == "completed"
+    assert [asked.path for asked in agent.asked] == ["/tasks/", "/other/"]
+
+
 async def test_start_and_status_use_the_platform_that_was_paired(platform: Platform, home: Path) -> None:
     async with local_agent({"text": "ok"}) as agent:
         await run(

@@ -328,3 +328,11 @@ async def test_a_finished_result_in_a_copied_folder_is_delivered(serve: Serve, h
         async with runtime(tmp_path / "moved") as program, asked(server) as client:
             await program.says("task.recovered")
             assert words(await seen(client, task, "completed")) == ["done"]
+
+
+async def test_one_command_makes_a_program_an_agent(serve: Serve, home: Path) -> None:
+    server = await serve()
+    await paired(server, home, "http://127.0.0.1:1/run-task")
+    program = f"{sys.executable} -c 'print(input().upper())'"
+    async with runtime(home, "--command", program), asked(server) as client:
+        assert words((await client.send("hello"))["task"]) == ["HELLO"]

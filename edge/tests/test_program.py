@@ -209,3 +209,48 @@ async def test_any_program_of_the_system_will_do(platform: Platform, paired: Pai
     await process.stderr.read()
     await process.wait()
     assert ended.output == {"text": "HELLO THERE"}
+
+
+async def test_a_program_and_the_runtime_are_one_process(platform: Platform, paired: Pair, tmp_path: Path) -> None:
+    """Nothing listens at the endpoint of the profile, and nobody is asked there."""
+    script = tmp_path / "prog.py"
+    script.write_text("import os; print(input().upper(), os.environ['A2A_TASK_TYPE'], os.path.basename(os.getcwd()))")
+    home = await paired("http://127.0.0.1:1/run-task")
+    options = ("--command", f"{sys.executable} {script}", "--cwd", str(tmp_path), "--concurrency", "2")
+    async with runtime(home, *options) as program:
+        runs = [platform.ask(text) for text in ("one", "two", "three")]
+        for run_, word in zip(runs, ("ONE", "TWO", "THREE"), strict=True):
+            assert (await platform.ended(run_)).output == {"text": f"{word} chat {tmp_path.name}"}
+        assert (await program.stop()).code == 0
+    assert program.seen("started")[0]["endpoint"].startswith("http://127.0.0.1:")
+
+
+async def test_stopping_and_canceling_end_the_program_of_a_runtime(
+    platform: Platform, paired: Pair, tmp_path: Path
+) -> None:
+    script, pid = tmp_path / "prog.py", tmp_path / "pid"
+    script.write_text(f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)")
+    home = await paired("http://127.0.0.1:1/run-task")
+    async with runtime(home, "--command", f"{sys.executable} {script}", "--grace", "0.1") as program:
+        first = platform.ask("hello")
+        await until(lambda: pid.exists() and pid.read_text() != "")
+        number = int(pid.read_text())
+        platform.cancel(first)
+        await program.says("task.canceled")
+        await until(lambda: not alive(number))
+        pid.unlink()
+        second = platform.ask("hello")
+        await until(lambda: pid.exists() and pid.read_text() != "")
+        number = int(pid.read_text())
+        assert (await program.stop()).code == 0
+    assert not alive(number)
+    assert second.state == "queued"
+
+
+async def test_a_program_that_is_not_there_is_said_before_anything_is_pulled(platform: Platform, paired: Pair) -> None:
+    home = await paired("http://127.0.0.1:1/run-task")
+    done = await run(home, "start", "--command", "no-such-program")
+    assert (done.code, "no-such-program" in done.err) == (2, True)
+    both = await run(home, "start", "--command", "cat", "--endpoint", "http://127.0.0.1:1/run-task")
+    assert (both.code, "not allowed with" in both.err) == (2, True)
+    assert platform.called("/pull") == []

@@ -243,7 +243,7 @@ async def open_faces(
             neighbours = Neighbours(signing, cards, push, base_url, Guard(allowed(settings)))
             async with (
                 open_tools(exchange, settings, records, Guard(allowed(settings)), _keep_ms(settings)) as tools,
-                open_edge(exchange, settings, records, base_url) as edge,
+                open_edge(exchange, settings, records, base_url, __version__) as edge,
                 open_conversations(exchange, settings, open_secrets(settings), base_url) as talks,
                 open_modes(exchange, settings, talks, __version__) as modes,
                 open_nodes(exchange, settings, neighbours) as nodes,
@@ -365,11 +365,20 @@ async def _grpc(
     owner = entrance.owner if entrance.auth == "none" else None
     server = Grpc(operations, entrance.principal, settings.max_body_bytes, owner)
     await server.start(settings.host, port)
-    cards.show_grpc(settings.public_grpc or f"{urlsplit(base_url).hostname}:{server.port}")
+    if _lists_grpc(settings):
+        cards.show_grpc(settings.public_grpc or f"{urlsplit(base_url).hostname}:{server.port}")
     try:
         yield
     finally:
         await server.stop(GRPC_STOP_S)
+
+
+def _lists_grpc(settings: Settings) -> bool:
+    """Not unless asked for: an address without a scheme, as the specification wants it for gRPC, makes some clients
+    refuse the whole card (google-adk)."""
+    if settings.card_grpc is not None:
+        return settings.card_grpc
+    return settings.grpc_port is not None or settings.public_grpc is not None
 
 
 def _plain_routes(exchange: Exchange, discovery: Discovery) -> list[Route]:

@@ -1,6 +1,7 @@
 """A socket, and a server on it that says when it is up and stops when it is told to."""
 
 import asyncio
+import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Generator
@@ -25,12 +26,18 @@ UNSENT_BYTES = 128 * 1024
 not read, which a stream would first have to read and render."""
 
 
+def _is_failure(record: logging.LogRecord) -> bool:
+    """Keep requests out of the log that were cancelled: that is how a stop ends them."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
 class Prompt(uvicorn.Server):
     """Ends when it is told to and all is answered. uvicorn looks ten times a second whether it should, and then takes
     a tenth of a second in any case; here that is between the signal and the hand-over of what is being worked on."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         self._told_to_stop = asyncio.Event()
+        logging.getLogger("uvicorn.error").addFilter(_is_failure)
         super().__init__(config)
 
     @property
@@ -67,15 +74,15 @@ class Prompt(uvicorn.Server):
             await self._hang_up()
 
     async def _hang_up(self) -> None:
-        """Close the connections that are left. Their requests end as if the clients had gone, without a traceback; what
-        still runs after that is cancelled."""
+        """Cancel the requests that are left, then close their connections: in this order, because a client that goes by
+        itself may mean more, such as a cancel."""
+        for task in self.server_state.tasks:
+            task.cancel("The server stops.")
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         with suppress(TimeoutError):
             async with asyncio.timeout(HANG_UP_S):
                 await self._answered()
-        for task in self.server_state.tasks:
-            task.cancel("The server stops.")
 
     async def _answered(self) -> None:
         state = self.server_state

@@ -122,6 +122,9 @@ class Settings(BaseSettings):
     cards: Literal["both", "1.0"] = Field(
         "both", description="Whose fields cards carry for clients that do not say which version of A2A they speak."
     )
+    card_grpc: bool | None = Field(
+        None, description="Whether cards list gRPC; if unset, they do where `grpc_port` or `public_grpc` is set."
+    )
     otel: bool = Field(False, description="Report to OpenTelemetry, as its own environment variables say.")
     log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")

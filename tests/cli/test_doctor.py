@@ -174,7 +174,7 @@ def test_the_exit_code_and_json(capsys: pytest.CaptureFixture[str], monkeypatch:
 
 def test_every_code_is_on_the_page() -> None:
     source = "".join(Path(one).read_text() for one in (checks.__file__, checks.__file__.replace("checks", "probes")))
-    said = set(re.findall(r'(?:error|warning)\(\s*"([a-z_]+)"', source)) | {"settings_wrong"}
+    said = set(re.findall(r'(?:error|warning|note)\(\s*"([a-z_]+)"', source)) | {"settings_wrong"}
     assert said == set(re.findall(r"^\| `([a-z_]+)` \|", DOCS.read_text(), re.MULTILINE))
     assert len(said) > 20
 

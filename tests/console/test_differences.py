@@ -48,3 +48,13 @@ def test_both_texts_can_be_read_from_the_difference(old: list[str], new: list[st
 def test_a_very_long_change_is_shown_whole_and_at_once() -> None:
     old, new = ("\n".join(f"{side}{number}" for number in range(5000)) for side in "ab")
     assert counted(difference(old, new)) == (5000, 5000)
+
+
+def test_words_are_compared_only_as_long_as_it_does_not_take_too_long() -> None:
+    one = "\n".join("a b " * 200 + str(line) for line in range(1500))
+    two = "\n".join("b a " * 200 + str(line) for line in range(1500))
+    lines = difference(one, two)
+    assert counted(lines) == (1500, 1500)
+    gone = [line for line in lines if line.kind == "gone"]
+    assert len(gone[0].pieces) > 1
+    assert len(gone[-1].pieces) == 1

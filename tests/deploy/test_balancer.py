@@ -126,5 +126,5 @@ async def test_grpc_passes_too(site: Site) -> None:
     request = pb.SendMessageRequest(tenant="gated", message=message)
     async with grpc.aio.insecure_channel(site.front.grpc) as channel, asyncio.timeout(WAIT_S):
         stub: Any = a2a_pb2_grpc.A2AServiceStub(channel)
-        frames = [frame async for frame in stub.SendStreamingMessage(request)]
+        frames = [frame async for frame in stub.SendStreamingMessage(request, metadata=(("a2a-version", "1.0"),))]
     assert frames[-1].status_update.status.state == pb.TASK_STATE_COMPLETED

@@ -2,7 +2,8 @@
 
 `…` stands for anything within a line, a line of `…` alone for any lines. Times may differ. An id that the page shows (a
 task's, a code, a token) stands for the one that was printed in its place, from then on also in commands. That a task
-waited for its turn is passed over: an agent that has just ended another may be busy for a moment.
+waited for its turn is passed over: an agent that has just ended another may be busy for a moment. So is what the doctor
+says of the Python that runs it.
 """
 
 import re
@@ -12,7 +13,9 @@ _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _CODE = r"\b[0-9A-Z]{4}(?:-[0-9A-Z]{4}){3}\b"
 _ID = rf"{_UUID}|{_CODE}|parley_[\w-]{{20,}}|\b[0-9a-f]{{32,64}}\b"
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?"
-_PASSING = re.compile(r"^submitted: Waiting for its turn: number \d+ in the queue\.\n", re.MULTILINE)
+_PASSING = re.compile(
+    r"^(?:submitted: Waiting for its turn: number \d+ in the queue\.|note python_slow_cookies: .*)\n", re.MULTILINE
+)
 _TOKEN = re.compile(rf"(?P<id>{_ID})|(?P<time>{_TIME})|(?P<any>…)")
 
 

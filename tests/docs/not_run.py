@@ -18,6 +18,7 @@ NOT_RUN = {
         "edge.md",
         "a2a-runtime pair --api-base https://parley.example.com --code 7Q2M-X4KD-93PA-HN5T",
     ): "the code is made up; the tutorial about agents behind NAT pairs with a real one",
+    ("edge.md", "a2a-runtime start --command 'python3 answer.py'"): "it needs a paired profile",
     ("howto/postgresql.md", "createuser parley --pwprompt"): "it needs a superuser of your database server",
     ("index.md", "make run"): "it would set up a second environment and take the port 8200",
     (

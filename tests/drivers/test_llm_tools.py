@@ -7,13 +7,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx2
 import pytest
+from msgspec import Raw
+from msgspec.structs import replace
 
 from parley.client import Client, Json, message
 from parley.core.access import LOCAL
+from parley.core.agents import Agent
+from parley.core.approvals import Approval, approval_digest
+from parley.core.canonical import Fields
+from parley.core.plans import Step
 from parley.core.runs import State
 from parley.definitions.reading import Reading, Sources
+from parley.drivers.workflow import WorkflowDriver
 from parley.engine.commands import Outcome
+from parley.engine.ports import Driver
+from parley.engine.toolcalls import ToolCall
+from parley.errors import ApprovalRequired
 from parley.testing.processes import ServerProcess
 from parley.testing.servers import serving
 from parley.testing.waiting import until
@@ -48,11 +59,11 @@ class House:
         )
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Chat]:
+    async def open(self, *more: Driver) -> AsyncIterator[Chat]:
         reading = Reading(Sources((str(self.path / "chat.yaml"),)))
         reading.check()
         async with (
-            serving(self.path / "data", reading.drivers) as server,
+            serving(self.path / "data", [*reading.drivers, *more]) as server,
             Client(server.agent("chat")) as client,
         ):
             yield Chat(server, client, [])
@@ -161,7 +172,10 @@ async def test_an_approval_is_asked_for_and_given_also_after_a_restart(tmp_path:
         assert state(asked) == "input_required"
         question, data = asked["status"]["message"]["parts"]
         assert "s/echo" in question["text"]
-        assert data["data"] == {"approval": [{"tool": "s/echo", "input": {"n": 1, "token": "[REDACTED]"}}]}
+        assert "masked here, but not in the call: token" in question["text"]
+        (shown,) = data["data"]["approval"]
+        assert len(shown.pop("digest")) == 64
+        assert shown == {"tool": "s/echo", "input": {"n": 1, "token": "[REDACTED]"}, "masked": ["token"]}
         assert house.called == []
         again = await reply(chat, asked, "Yes!")
         assert house.called == ['echo {"n": 1, "token": "hush"}']
@@ -184,6 +198,64 @@ async def test_what_a_person_declines_is_not_called_then_or_later(tmp_path: Path
         done = await reply(chat, asked, "go ahead")
     assert house.called == ["refuse {}", 'echo {"n": 2}']
     assert "A person declined this call, and said: no, that is too dear" in said(done)
+
+
+async def test_a_question_for_approval_names_the_exact_call_and_says_where_its_words_are_cut(tmp_path: Path) -> None:
+    house = House(tmp_path, "offline", options="approve: ['*']")
+    async with house.open() as chat:
+        asked = await chat.say(f'use echo {{"text": "{"a" * 3000}"}}')
+        question, data = asked["status"]["message"]["parts"]
+        assert "cut here: 3,011 characters" in question["text"]
+        assert "masked" not in question["text"]
+        given = {"text": "a" * 3000}
+        assert data["data"]["approval"] == [
+            {"tool": "s/echo", "input": given, "digest": approval_digest("s/echo", given)}
+        ]
+
+
+async def test_a_tool_that_needs_approval_is_not_called_by_another_way(tmp_path: Path) -> None:
+    house = House(tmp_path, "offline", options="approve: [s/echo]")
+    given = {"toolName": "s/echo", "input": {"n": 1}}
+    flow = WorkflowDriver(
+        Agent("flow", "Flow", "A workflow."),
+        (Step("a", "chat", mode="tool", action="execute", input=Raw(json.dumps(given).encode())),),
+    )
+    async with house.open(flow) as chat, httpx2.AsyncClient(base_url=chat.server.url, timeout=30) as http:
+        begun = await http.post("/api/agent2agent/conversations", json={"agentSlug": "chat"})
+        at = f"/api/agent2agent/conversations/{begun.json()['conversationId']}/tasks"
+        body = {"mode": "tool", "action": "execute", "agentSlug": "chat", **given}
+        refused = await http.post(at, json=body)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "FORBIDDEN")
+        assert "A person must approve each call of s/echo" in refused.json()["error"]["message"]
+        async with Client(chat.server.agent("flow")) as client:
+            task = (await client.call("SendMessage", {"message": message("go")}))["task"]
+        assert state(task) == "failed"
+        assert house.called == []
+        free = await http.post(at, json={**body, "toolName": "s/refuse", "input": {}})
+        assert house.called == ["refuse {}"], free.text
+
+
+async def test_an_approval_is_good_for_the_exact_call_and_no_other(tmp_path: Path) -> None:
+    house = House(tmp_path, "offline", options="approve: ['*']")
+    async with house.open() as chat:
+        tools = chat.server.exchange.execution.toolcalls
+        assert tools is not None
+        given: Fields = {"n": 1, "token": "hush"}
+        approved = Approval(approval_digest("s/echo", given, "salt"), "salt")
+        call = ToolCall(LOCAL, "talk", "chat", "s/echo", given, approved=approved)
+        for changed in (
+            replace(call, input={**given, "token": "other"}),
+            replace(call, input={"n": 1}),
+            replace(call, tool="s/refuse"),
+            replace(call, approved=Approval(approved.digest)),
+            replace(call, approved=Approval("", "salt")),
+            replace(call, approved=None),
+        ):
+            with pytest.raises(ApprovalRequired):
+                await tools.execute(changed)
+        assert house.called == []
+        await tools.execute(call)
+        assert house.called == ['echo {"n": 1, "token": "hush"}']
 
 
 async def test_words_that_came_before_the_question_do_not_answer_it(

@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from parley.client import Client, Json
+from parley import Text, Turn, agent
+from parley.client import Client, Json, RemoteError
+from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
 from parley.testing.processes import ServerProcess
 from parley.testing.servers import serving
 from parley.testing.waiting import until
@@ -55,10 +58,10 @@ async def test_an_agent_on_the_sdk(tmp_path: Path, binding: Any, version: Any, s
 
 async def test_what_the_card_says_is_taken_over(tmp_path: Path) -> None:
     async with sdk_server() as (url, _), serving(tmp_path, [remote("counter", url)]) as front:
-        agent = front.exchange.agent("counter")
-        assert agent.description == "Counts and asks."
-        assert [skill.id for skill in agent.skills] == ["count"]
-        assert agent.input_modes == ("text/plain", "image/*")
+        counter = front.exchange.agent("counter")
+        assert counter.description == "Counts and asks."
+        assert [skill.id for skill in counter.skills] == ["count"]
+        assert counter.input_modes == ("text/plain", "image/*", "*/*")
 
 
 async def test_a_cancel_reaches_the_sdk(tmp_path: Path) -> None:
@@ -101,3 +104,26 @@ async def _says(client: Client, task: str, wanted: str) -> bool:
 
 async def _ended(client: Client, task: str) -> bool:
     return state(await client.get(task)) in ("completed", "failed")
+
+
+@agent("reader", input_modes=("text/plain",))
+async def reader(turn: Turn):
+    """Reads text alone."""
+    yield Text(turn.text)
+
+
+async def test_what_a_remote_reads_is_for_the_remote_to_say(tmp_path: Path) -> None:
+    """A card names defaults only; the skills of an agent may read more."""
+    part = {"data": {"n": 1}, "mediaType": "application/json"}
+    async with serving(tmp_path / "back", [reader]) as back:
+        strict = replace(blank_remote("named"), input_modes=("text/plain",))
+        named = RemoteDriver(strict, RemoteOptions(back.agent("reader")))
+        async with serving(tmp_path / "front", [remote("reader", back.agent("reader")), named]) as front:
+            async with Client(front.agent("reader")) as client:
+                assert (await client.card())["defaultInputModes"] == ["text/plain", "*/*"]
+                task = await send(client, [part])
+                assert state(task) == "failed"
+                assert "The remote agent refused: This agent does not read application/json" in words(task)
+            async with Client(front.agent("named")) as client:
+                with pytest.raises(RemoteError, match="does not read"):
+                    await client.send([part])

@@ -37,7 +37,7 @@ async def test_a_code_comes_with_everything_an_assistant_needs(site: Site, http:
         "agent_id": "far", "agent_name": "Far", "api_base": server.url, "expires_in_seconds": 600,
     }  # fmt: skip
     for words in (
-        "A2A", '"Far"', server.url, told["pairing_token"], "pip install parley-edge", "a2a-runtime start",
+        "A2A", '"Far"', server.url, told["pairing_token"], f'pip install "{told["package_url"]}"', "a2a-runtime start",
         f"a2a-runtime pair --api-base {server.url} --code {told['pairing_token']}",
     ):  # fmt: skip
         assert words in told["instruction"]

@@ -112,7 +112,8 @@ async def test_no_page_is_read_for_a_client_that_does_not_read(reads: Reads, fac
 async def test_no_page_is_read_for_a_grpc_client_that_does_not_read(reads: Reads) -> None:
     async with grpc.aio.insecure_channel(await address_of(reads.server)) as channel:
         request = new.SubscribeToTaskRequest(tenant="agent", id=reads.run)
-        following = new_grpc.A2AServiceStub(channel).SubscribeToTask(request, metadata=(("last-event-id", "0"),))
+        metadata = (("a2a-version", "1.0"), ("last-event-id", "0"))
+        following = new_grpc.A2AServiceStub(channel).SubscribeToTask(request, metadata=metadata)
         await following.read()
         await reads.settle()
         assert 1 <= reads.count <= MOST_PAGES

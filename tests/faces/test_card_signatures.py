@@ -114,6 +114,13 @@ async def test_a_signature_holds_until_something_is_changed(found: Found, which:
     assert ("securityRequirements" in card) is (found.cards["public"].get("securityRequirements") is not None)
 
 
+async def test_skills_carry_the_modes_of_their_agent(found: Found) -> None:
+    for card in found.cards.values():
+        for skill in card["skills"]:
+            assert skill["inputModes"] == card["defaultInputModes"] == ["text/plain", "application/json"]
+            assert skill["outputModes"] == card["defaultOutputModes"]
+
+
 async def test_the_requirements_of_a_card_name_what_they_ask_for(tmp_path: Path) -> None:
     """Empty lists are dropped by some when they verify, and with them the requirements."""
     async with serving(tmp_path / "data", [sparse], auth="required", **ISSUER) as server, httpx2.AsyncClient() as http:

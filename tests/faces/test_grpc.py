@@ -14,8 +14,10 @@ from a2a.types import a2a_pb2_grpc as new_grpc
 from google.protobuf import json_format
 from google.rpc import error_details_pb2, status_pb2
 
+from parley.app import open_exchange, open_faces
 from parley.conformance import conformance
 from parley.ids import new_id
+from parley.settings import Settings
 from parley.testing.servers import Server, serving
 
 from .conftest import AGENTS
@@ -23,11 +25,26 @@ from .conftest import AGENTS
 Metadata = tuple[tuple[str, str], ...]
 
 
+class Versioned:
+    """A stub whose calls say that they are of A2A 1.0, as the official clients do."""
+
+    def __init__(self, stub: Any) -> None:
+        self._stub = stub
+
+    def __getattr__(self, name: str) -> Any:
+        def call(request: Any, metadata: Metadata = ()) -> Any:
+            version = () if "a2a-version" in dict(metadata) else (("a2a-version", "1.0"),)
+            return getattr(self._stub, name)(request, metadata=(*version, *metadata))
+
+        return call
+
+
 class Stubs:
     def __init__(self, server: Server, address: str) -> None:
         self.server = server
         self.channel = grpc.aio.insecure_channel(address)
-        self.new: Any = new_grpc.A2AServiceStub(self.channel)
+        self.bare: Any = new_grpc.A2AServiceStub(self.channel)
+        self.new: Any = Versioned(self.bare)
         self.old: Any = old_grpc.A2AServiceStub(self.channel)
 
 
@@ -173,6 +190,31 @@ async def test_the_default_agents_card_of_0_3_lists_grpc(stubs: Stubs) -> None:
     assert all({"JSONRPC", "HTTP+JSON"} <= set(one) for one in listed)
 
 
+@pytest.mark.parametrize(
+    ("settings", "listed"),
+    [
+        ({}, False),
+        ({"card_grpc": True}, True),
+        ({"grpc_port": 0}, True),
+        ({"public_grpc": "grpc.example.org:443"}, True),
+        ({"grpc_port": 0, "card_grpc": False}, False),
+    ],
+)
+async def test_cards_list_grpc_only_where_it_was_asked_for(
+    tmp_path: Path, settings: dict[str, Any], listed: bool
+) -> None:
+    """It is served in each of these; google-adk refuses a card with an address that has no scheme."""
+    values = Settings.model_validate({"data_dir": tmp_path / "data", **settings})
+    async with (
+        open_exchange(values, AGENTS) as exchange,
+        open_faces(exchange, values, "http://127.0.0.1:1", 0) as app,
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1:1") as http,
+    ):
+        card = (await http.get("/agents/echo/.well-known/agent-card.json")).json()
+    assert ("GRPC" in {one["protocolBinding"] for one in card["supportedInterfaces"]}) is listed
+    assert ("GRPC" in {one["transport"] for one in card["additionalInterfaces"]}) is listed
+
+
 REFUSED = {
     "an unknown task": ("GetTask", new.GetTaskRequest(id="nope"), (), ("NOT_FOUND", "TASK_NOT_FOUND")),
     "an unknown agent": ("SendMessage", ask("x", "nobody"), (), ("NOT_FOUND", "AGENT_NOT_FOUND")),
@@ -195,6 +237,18 @@ async def test_what_is_refused_says_why(stubs: Stubs, case: str) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await getattr(stubs.new, method)(request, metadata=metadata)
     assert reason(refused.value) == expected
+
+
+@pytest.mark.parametrize("version", [(), (("a2a-version", ""),)], ids=["none", "empty"])
+async def test_a_call_without_a_version_is_of_0_3_and_the_service_of_1_0_refuses_it(
+    stubs: Stubs, version: Metadata
+) -> None:
+    """A2A 3.6.2; the service of 0.3 takes the same call."""
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stubs.bare.SendMessage(ask("hello"), metadata=version)
+    assert reason(refused.value) == ("FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED")
+    assert "a2a-version: 1.0" in (refused.value.details() or "")
+    assert (await stubs.old.SendMessage(old_ask("hello"), metadata=version)).task.id
 
 
 async def test_a_refused_stream_says_why(stubs: Stubs) -> None:

@@ -292,15 +292,16 @@ async def test_a_call_by_grpc_is_part_of_a_trace_too(server: Server, http: httpx
     request = pb.SendMessageRequest(tenant="tracer", message=words)
     async with grpc.aio.insecure_channel(address) as channel:
         stub: Any = a2a_pb2_grpc.A2AServiceStub(channel)
-        call = stub.SendMessage(request, metadata=tuple(SENT.items()))
+        version = (("a2a-version", "1.0"),)
+        call = stub.SendMessage(request, metadata=(*version, *SENT.items()))
         reply = await call
         assert dict(await call.initial_metadata()) == SENT
-        stream = stub.SendStreamingMessage(request, metadata=tuple(SENT.items()))
+        stream = stub.SendStreamingMessage(request, metadata=(*version, *SENT.items()))
         assert dict(await stream.initial_metadata()) == SENT
         assert [frame async for frame in stream]
-        refused = stub.GetTask(pb.GetTaskRequest(tenant="tracer", id="x"), metadata=tuple(SENT.items()))
+        refused = stub.GetTask(pb.GetTaskRequest(tenant="tracer", id="x"), metadata=(*version, *SENT.items()))
         assert dict(await refused.initial_metadata()) == SENT
-        plain = stub.SendMessage(request)
+        plain = stub.SendMessage(request, metadata=version)
         assert "x-request-id" not in dict(await plain.initial_metadata())
     assert dict(reply.task.artifacts[0].parts[0].data.struct_value["turn"]) == SENT
 

@@ -206,3 +206,13 @@ def test_a_direct_answer_is_done_and_pieces_of_an_artifact_are_joined() -> None:
     whole = Flattener().flat({"id": "t", "status": {"state": "failed"}, "artifacts": [linked]})
     link = {"type": "x/y", "content": None, "url": "https://a.example/b", "artifact": "1"}
     assert (whole["artifacts"], whole["snapshot"]) == ([link], True)
+
+
+async def test_peers_are_not_called_through_proxies_of_the_environment(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    async with A2A(server.agent("page")) as a2a:
+        asked = {"method": "message/send", "params": {"message": {"parts": [{"text": "ask"}]}}}
+        assert (await a2a.send(asked))["status"] == "input-required"

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
+from ipaddress import ip_address
 from pathlib import Path
 
 import httpx2
@@ -16,6 +17,7 @@ from parley.node import Node
 from parley.node.settings import Given, NodeSettings
 from parley.node.words import PeerRefused, PeerUnavailable
 from parley.security.keys import ApiKeys
+from parley.security.netguard import Guard
 from parley.stores.records import SqliteRecords
 from parley.testing.processes import ServerProcess
 from parley.testing.servers import serving
@@ -158,3 +160,30 @@ async def test_a_node_waits_for_a_platform_that_is_away_when_it_starts(tmp_path:
             await platform.stop()
         with pytest.raises(PeerUnavailable, match="does not answer"):
             await node.ask(node.id, "hello")
+
+
+@pytest.mark.parametrize("place", ["http://169.254.169.254", "http://[fd00:ec2::254]"])
+async def test_a_peer_at_a_metadata_address_is_not_called(tmp_path: Path, place: str) -> None:
+    """Also when the platform has let it register there."""
+    allow = ["169.254.169.254", "fd00:ec2::254"]
+    async with (
+        serving(tmp_path / "platform", [], store="memory", allow_hosts=allow) as platform,
+        httpx2.AsyncClient() as http,
+    ):
+        bad = await Fleet(http, platform.url).create("Bad")
+        assert (await bad.register(place)).status_code == 200
+        async with Node(echo, platform=platform.url, data_dir=tmp_path / "node", name="One").running() as node:
+            await node.registered()
+            with pytest.raises(PeerRefused, match="not a public address"):
+                await node.ask(bad.id, "hello")
+
+
+@pytest.mark.parametrize(
+    ("address", "permitted"),
+    [
+        ("10.1.2.3", True), ("172.18.0.4", True), ("192.168.1.1", True), ("fd12::1", True), ("93.184.216.34", True),
+        ("127.0.0.1", False), ("169.254.0.1", False), ("100.64.0.1", False), ("fd00:ec2::254", False),
+    ],
+)  # fmt: skip
+def test_peers_are_called_inside_of_organisations(address: str, permitted: bool) -> None:
+    assert Guard(private=True).permits("peer", 80, ip_address(address)) is permitted

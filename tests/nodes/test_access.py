@@ -251,3 +251,22 @@ async def test_the_first_registration_needs_the_token_that_came_with_the_node(gu
     stranger = Node(node.http, node.at, str(uuid.uuid4()))
     assert (await stranger.register()).status_code == 401
     assert (await node.get(f"/workspaces/{node.id}")).status_code == 200
+
+
+async def test_the_internal_address_of_a_node_is_for_nodes_that_may_talk_to_it(guarded: tuple[Fleet, Fleet]) -> None:
+    operator, user = guarded
+    house = await House(operator.http, operator.at, operator.headers["Authorization"].removeprefix("Bearer ")).build()
+    outside = "http://127.0.0.1:9100"
+    for node in (house.root, house.left, house.right, house.leaf):
+        assert (await operator.ask("PATCH", f"/workspaces/{node.id}", {"url": outside})).status_code == 200
+    inside = "http://127.0.0.1:9001"
+    peers = f"/registry/{house.left.id}/peers"
+    assert {peer["url"] for peer in (await house.left.get(peers)).json()} == {inside}
+    assert (await house.left.get(f"/workspaces/{house.right.id}")).json()["url"] == inside
+    for reader in (user, operator):
+        assert {peer["url"] for peer in (await reader.ask("GET", peers)).json()} == {outside}
+    seen = await user.show(house.right)
+    assert (seen["url"], "internal_url" in seen) == (outside, False)
+    found = (await house.leaf.get(f"/workspaces/{house.leaf.id}/hierarchy")).json()
+    urls = {one["name"]: one["url"] for one in found["ancestors"]}
+    assert urls == {"Left": inside, "Root": outside}, "levels may not be skipped"

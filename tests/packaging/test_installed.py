@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 import subprocess
 import zipfile
 from collections.abc import AsyncIterator
@@ -163,6 +164,27 @@ async def test_an_extra_can_be_added_to_what_is_installed(
             assert (said.returncode, said.stdout.strip()) == (0, "HELLO")
     finally:
         await give_back(postgres, url)
+
+
+async def test_a_computer_installs_the_runtime_from_the_server_that_it_works_for(
+    core: Environment, place: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """With the command that `parley pair` prints; a file that is not what the command names is refused."""
+    (place / "far.yaml").write_text("driver: edge\ndescription: Works elsewhere.\n")
+    laptop = Environment(tmp_path_factory.mktemp("laptop") / "env")
+    async with server(core, place, "far.yaml") as url:
+        told = await asyncio.to_thread(core.run, "parley", "pair", "far", "--url", url, cwd=place)
+        install, pair, _ = [shlex.split(line) for line in told.stdout.splitlines() if line.startswith("    ")][:3]
+        assert install[:2] == ["pip", "install"]
+        forged = f"{install[2].partition('=')[0]}={'0' * 64}"
+        refused = await asyncio.to_thread(laptop.run, "pip", "install", "--no-deps", forged, cwd=place)
+        assert (refused.returncode, "THESE PACKAGES DO NOT MATCH THE HASHES" in refused.stderr) == (1, True)
+        await asyncio.to_thread(laptop.install, install[2])
+        assert laptop.check("a2a-runtime", "--version").startswith("a2a-runtime ")
+        assert {"parley-edge", "h11"} <= laptop.installed()
+        home = {"A2A_HOME": str(place / "a2a")}
+        paired = await asyncio.to_thread(laptop.run, *pair, cwd=place, **home)
+        assert paired.returncode == 0, paired.stderr
 
 
 def test_the_source_distributions_build_the_same_wheels(

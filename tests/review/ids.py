@@ -77,8 +77,17 @@ def _read_into(app: Any, asked: str) -> Iterator[type[Struct]]:
     for function in _functions(found):
         for name in function.__code__.co_names:
             type_ = function.__globals__.get(name)
-            if isinstance(type_, type) and issubclass(type_, Struct):
+            if isinstance(type_, type) and issubclass(type_, Struct) and _can_be_read(type_):
                 yield type_
+
+
+def _can_be_read(type_: type[Struct]) -> bool:
+    """Whether values of this type can come in a request. An answer whose body is made later, for one, cannot."""
+    try:
+        msgspec.json.Decoder(type_)
+    except TypeError:
+        return False
+    return True
 
 
 def _functions(found: Any, depth: int = 0) -> Iterator[Any]:

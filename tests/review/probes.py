@@ -144,7 +144,7 @@ QUERIES = {
 FORMS: dict[str, str] = {
     "id": "GET /console/runs", "version": "POST …/set_current and the like", "from": "GET …/difference",
     "to": "GET …/difference", "owner": "GET /console/conversations/…", "agent": "POST /console/conversations",
-    "key": "POST /console/conversations", "run_id": "/internal/v1", "thread_id": "/internal/v1",
+    "key": "POST /console/conversations", "thread_id": "/internal/v1",
     "caller": "for administrators", "target": "for administrators", "parent_id": "for administrators",
     "forwarded_to": "for administrators", "slug": "for administrators", "agents": "for administrators",
 }  # fmt: skip

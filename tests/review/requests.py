@@ -70,6 +70,12 @@ def request_for(asked: str, rule: Rule | None, node: str) -> Asked:
             return "GET" if kind == "ANY" else kind, path, _filled(given, node), accept
 
 
+def version_for(asked: str) -> tuple[str, str]:
+    """The metadata by which a gRPC call says its version: that of its service."""
+    service = asked.removeprefix("gRPC ").partition("/")[0]
+    return "a2a-version", SERVICES[service][0].version
+
+
 def _place(name: str, id_: str) -> str:
     return PLACES.get(name, id_)
 

@@ -23,6 +23,8 @@ STRANGERS = frozenset(("nobody", "runtime", "node", "pair"))
 """Whom most faces do not know: 401. Whom they know and refuse: 403."""
 
 KNOWN = frozenset(COLUMNS) - STRANGERS
+EVERYONE = frozenset(COLUMNS)
+"""Where credentials are not looked at."""
 PUBLIC = KNOWN | {"nobody"}
 """What needs no credentials. One that does not hold is refused there too."""
 SENDERS = KNOWN - {"reader"}
@@ -93,6 +95,10 @@ TABLE: dict[str, Rule | frozenset[str]] = {
     "POST /task-runs/{id}/complete": Rule(RUNTIMES, {}, 401),
     "POST /task-runs/{id}/fail": Rule(RUNTIMES, {}, 401),
     "POST /task-runs/{id}/release": Rule(RUNTIMES, {}, 401),
+    "GET /agent-runtimes/openapi.json": EVERYONE,
+    "GET /agent-runtimes/packages/simple/": EVERYONE,
+    "GET /agent-runtimes/packages/simple/parley-edge/": EVERYONE,
+    "GET /agent-runtimes/packages/{filename}": EVERYONE,
     # 002: modes and actions; a link to an export is a credential itself
     "POST /api/agent2agent/conversations": Rule(SENDERS, {"agentSlug": "echo"}),
     "GET /api/agent2agent/tasks/{taskId}": KNOWN,

@@ -25,10 +25,12 @@ from parley.models.names import Access, open_model
 from parley.stores.pool import connect
 from parley.telemetry import logs
 from parley.testing.databases import fresh_database
+from parley.testing.servers import serving
 from parley.testing.waiting import until
 from tests.agentzero.server import Chat, FakeAgentZero, agent_zero
 from tests.faces.modes.agents import writer
-from tests.review.house import House, open_house, signed
+from tests.nodes.fleet import Fleet, Node
+from tests.review.house import House, echo, open_house, signed
 from tests.review.walk import asked_of
 from tests.tools.mcp.conftest import server
 
@@ -115,7 +117,50 @@ def zeros(zero: FakeAgentZero) -> list[Driver]:
     return [AgentZeroDriver(blank_agentzero(slug), one) for slug, one in (("keyed", keyed), ("session", session))]
 
 
-async def everything(house: House, replies: list[httpx2.Response], peer: str) -> None:
+def hook_of(peer: str, what: str) -> dict[str, Any]:
+    """A push notification configuration for both generations of A2A."""
+    shown = {"scheme": "Bearer", "schemes": ["Bearer"], "credentials": f"canary-{what}-credentials-81f0"}
+    return {"url": f"{peer}/{what}", "token": f"canary-{what}-token-81f0", "authentication": shown}
+
+
+async def through_nodes(house: House, replies: list[httpx2.Response], peer: str, behind: str) -> None:
+    """Calls of nodes with push notifications, a delegation, and all that is shown of them afterwards: one node works,
+    the other one refuses and repeats what it was shown."""
+    fleet = Fleet(house.http, "", house.headers("admin")["Authorization"].removeprefix("Bearer "))
+    nodes = [await fleet.create(name, house.nodes["node"]) for name in ("Works", "Parrot")]
+    said = {"role": "user", "parts": [{"kind": "text", "text": "hello"}]}
+    new = {"role": "ROLE_USER", "messageId": "m-new", "parts": [{"text": "hello"}]}
+
+    async def call(node: Node, method: str, **params: Any) -> Any:
+        """Its owner is shown what a configuration holds, so these answers are not looked through."""
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        return (await house.ask("user", "POST", f"/workspaces/{node.id}/a2a", body)).json()
+
+    for node, url in zip(nodes, (behind, f"{peer}/node"), strict=True):
+        assert (await node.register(url)).status_code == 200
+        old, modern = hook_of(peer, "proxied"), hook_of(peer, "modern")
+        begun = await call(node, "message/send", message=said, configuration={"pushNotificationConfig": old})
+        await call(node, "SendMessage", message=new, configuration={"taskPushNotificationConfig": modern})
+        if task := begun.get("result", {}).get("id"):
+            config = {"id": "second", **hook_of(peer, "second")}
+            await call(node, "tasks/pushNotificationConfig/set", taskId=task, pushNotificationConfig=config)
+            await call(node, "CreateTaskPushNotificationConfig", taskId=task, id="third", **hook_of(peer, "third"))
+            await call(node, "tasks/pushNotificationConfig/get", id=task, pushNotificationConfigId="second")
+            await call(node, "tasks/cancel", id=task)
+        given = {"target_id": node.id, "task": "hello"}
+        replies.append(await house.nodes["node"].post(f"/workspaces/{house.nodes['node'].id}/delegate", given))
+
+    async def noted() -> bool:
+        return len((await nodes[0].get(f"/workspaces/{nodes[0].id}/activity?type=a2a_receive")).json()) == 6
+
+    await until(noted)
+    for node in (*nodes, house.nodes["node"]):
+        replies.append(await node.get(f"/workspaces/{node.id}/activity"))
+        below = ("", "/activity", "/hierarchy", "/delegations", "/tokens")
+        replies += [await house.ask("admin", "GET", f"/workspaces/{node.id}{path}") for path in below]
+
+
+async def everything(house: House, replies: list[httpx2.Response], peer: str, behind: str) -> None:
     async def ask(who: str, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Any:
         reply = await house.ask(who, method, path, body, {"A2A-Version": "1.0", **(headers or {})})
         replies.append(reply)
@@ -125,15 +170,16 @@ async def everything(house: House, replies: list[httpx2.Response], peer: str) ->
         message = {"messageId": slug, "role": "ROLE_USER", "parts": [{"text": "hello"}]}
         await ask("user", "POST", f"/agents/{slug}/message:send", {"message": message})
     task = await house.task("user")
-    hook = {"url": f"{peer}/hook", "id": "cfg", "token": "canary-push-token-81f0",
-            "authentication": {"scheme": "Bearer", "credentials": "canary-push-credentials-81f0"}}  # fmt: skip
+    hook = {"id": "cfg", **hook_of(peer, "push")}
     # Its owner is shown what it holds, as A2A has it; nobody else is.
     await house.ask("user", "POST", f"/agents/echo/tasks/{task}/pushNotificationConfigs", hook, {"A2A-Version": "1.0"})
     await ask("user", "POST", f"/agents/echo/tasks/{task}:cancel", {})
+    await through_nodes(house, replies, peer, behind)
 
     async def tried() -> bool:
         shown = (await house.ask("admin", "GET", "/admin/push")).json()["push"]
-        return any(one["attempts"] or one["state"] == "dead" for one in shown)
+        called = {one["receiver"].removeprefix(peer) for one in shown if one["reason"]}
+        return called == {"/push", "/proxied", "/modern", "/second", "/third"}
 
     await until(tried)
     await ask("admin", "GET", "/admin/push")
@@ -194,13 +240,15 @@ async def dumped(url: str) -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("store", ["postgres", "sqlite"])
 async def test_no_secret_is_told_kept_exported_counted_or_answered(
     tmp_path: Path, postgres: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-    capfd: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str], store: str,
 ) -> None:  # fmt: skip
     place = urlsplit(await fresh_database(postgres))
     login = f"{place.username}:canary-database-81f0@"
     database = urlunsplit(place._replace(netloc=login + place.netloc.rpartition("@")[2]))
+    stored: dict[str, Any] = {"store": store, **({"postgres_url": database} if store == "postgres" else {})}
     monkeypatch.setenv("CANARY_LLM_KEY", "canary-llm-81f0")
     monkeypatch.setenv("CANARY_REMOTE_KEY", "canary-remote-81f0")
     monkeypatch.setenv("CANARY_ZERO_LOGIN", "canary-zero-login-81f0")
@@ -209,13 +257,13 @@ async def test_no_secret_is_told_kept_exported_counted_or_answered(
     replies: list[httpx2.Response] = []
     quiet = logs.configure("json", "debug")
     with listening() as told:
-        async with parrot() as peer, agent_zero(
+        async with parrot() as peer, serving(tmp_path / "data" / "target", [echo]) as target, agent_zero(
             breaks, user="ann", password="canary-zero-login-81f0"
         ) as zero, open_house(
-            tmp_path / "data", *agents(peer, tmp_path), *zeros(zero), store="postgres", postgres_url=database,
+            tmp_path / "data", *agents(peer, tmp_path), *zeros(zero), **stored,
             api_key="canary-configured-81f0", runtime_keys={"v1": "the-secret-of-the-review"},
         ) as house:  # fmt: skip
-            await everything(house, replies, peer)
+            await everything(house, replies, peer, target.agent("echo"))
             secrets = secrets_of(house)
             links = [reply for reply in replies if "sig=" in str(reply.request.url)]
     quiet()

@@ -141,10 +141,10 @@ async def test_a_credential_that_is_there_twice_is_none(house: House) -> None:
 async def test_over_grpc_too_a_credential_that_is_there_twice_is_none(house: House) -> None:
     user, admin = (house.headers(who)["Authorization"] for who in ("user", "admin"))
     for name, values in (("authorization", (user, admin)), ("x-api-key", (admin[7:], user[7:]))):
-        metadata = (("tenant", "echo"), *((name, value) for value in values))
+        metadata = (("tenant", "echo"), ("a2a-version", "1.0"), *((name, value) for value in values))
         async with grpc.aio.insecure_channel(await address_of(house.server)) as channel:
             call = channel.unary_unary("/lf.a2a.v1.A2AService/ListTasks")
-            assert await call(b"", metadata=metadata[:2]).code() == grpc.StatusCode.OK
+            assert await call(b"", metadata=metadata[:3]).code() == grpc.StatusCode.OK
             assert await call(b"", metadata=metadata).code() == grpc.StatusCode.UNAUTHENTICATED
 
 

@@ -20,7 +20,7 @@ from parley.testing.databases import fresh_database
 from parley.testing.waiting import until
 from tests.faces.test_grpc import address_of
 from tests.review.house import House, open_house, signed
-from tests.review.requests import Asked, request_for, ruled
+from tests.review.requests import Asked, request_for, ruled, version_for
 from tests.review.walk import asked_of
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
@@ -344,7 +344,7 @@ async def test_no_message_over_grpc_breaks_anything(house: House) -> None:
                     continue
                 for name, (message, metadata) in sent.items():
                     call = channel.unary_stream(f"/{one.removeprefix('gRPC ')}")(
-                        message, metadata=(("tenant", "echo"), *good, *metadata), timeout=10
+                        message, metadata=(("tenant", "echo"), version_for(one), *good, *metadata), timeout=10
                     )
                     begun = time.monotonic()
                     code = await ended(call)

@@ -21,7 +21,7 @@ from tests.faces.test_grpc import address_of
 from tests.faces.wires import HOOK, Wire
 from tests.nodes.fleet import Fleet, Node
 from tests.review.house import House, echo, far, open_house, signed
-from tests.review.requests import request_for, ruled
+from tests.review.requests import request_for, ruled, version_for
 from tests.review.table import COLUMNS, OPERATIONS, SIGNED, STRANGERS, TABLE, Rule
 from tests.review.walk import asked_of
 
@@ -164,7 +164,7 @@ async def test_over_grpc_everybody_may_what_the_table_says(houses: Houses) -> No
 async def _called(channel: grpc.aio.Channel, path: str, headers: dict[str, str]) -> grpc.StatusCode:
     service, _, method = path.rpartition("/")
     rpc = SERVICES[service][1][method]
-    metadata = (("tenant", "echo"), *((name.lower(), value) for name, value in headers.items()))
+    metadata = (("tenant", "echo"), version_for(path), *((name.lower(), value) for name, value in headers.items()))
     sent = json_format.ParseDict(
         grpc_params(service, rpc.operation, "" if rpc.operation in ("send", "stream") else new_id()), rpc.request()
     ).SerializeToString()

@@ -84,7 +84,7 @@ async def test_another_principals_files_cannot_be_listed_or_read(place: Place, p
             task = await place.ask(who, f"Fix bug: show {place.named(path, id_)}")
             assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED", task
             said = task["status"]["message"]["parts"][0]["text"]
-            assert "outside the folders that this agent may use" in said or "No such file" in said
+            assert "outside the folders" in said or "No such file" in said
             # Long reasons are cut, in the middle of an id if need be.
             answers[id_] = re.sub("[0-9a-f-]*…", "…", said.replace(id_, "ID"))
             assert SECRET not in json.dumps(task)

@@ -26,7 +26,7 @@ from tests.review.belongings import ANN, BOB, MODES, Belongings, act, drivers, f
 from tests.review.house import Json, open_house, signed
 from tests.review.ids import ids_of, read_names
 from tests.review.probes import APART, FORM_WORDS, FORMS, PLAIN, PLAIN_AT, RUNS, Probe, about, probe_for
-from tests.review.requests import ruled
+from tests.review.requests import ruled, version_for
 from tests.review.table import KNOWN
 from tests.review.test_matrix import grpc_params
 from tests.review.walk import asked_of
@@ -215,7 +215,7 @@ async def said(channel: grpc.aio.Channel, service: str, method: str, id_: str, h
     """How a call ends, with everything that comes with it."""
     rpc = SERVICES[service][1][method]
     sent = json_format.ParseDict(grpc_params(service, rpc.operation, id_), rpc.request())
-    metadata = (("tenant", "echo"), *((name.lower(), value) for name, value in headers.items()))
+    metadata = (("tenant", "echo"), version_for(service), *((name.lower(), value) for name, value in headers.items()))
     streams = rpc.operation in ("stream", "subscribe")
     opened = (channel.unary_stream if streams else channel.unary_unary)(f"/{service}/{method}")
     call = opened(sent.SerializeToString(), metadata=metadata, timeout=10)

@@ -11,7 +11,7 @@ from parley.engine.ports import Driver, Listing
 from parley.ids import RunId
 from tests.faces.mcp.wire import call
 from tests.review.belongings import ANN, HIDDEN, Belongings, drivers, furnish, unknown_like
-from tests.review.house import EVERY, open_house, signed
+from tests.review.house import EVERY, bearer, open_house, signed
 from tests.review.probes import Probe
 from tests.review.requests import ruled
 from tests.review.test_probes import difference, probes
@@ -19,6 +19,7 @@ from tests.review.test_probes import difference, probes
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 THREAD = "thread-of-42"
+VERSION = {"A2A-Version": "1.0"}
 FRAMES = ("user_message", "cancel", "finish", "fail")
 
 
@@ -34,8 +35,9 @@ def hidden(*allow: str) -> Driver:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def own(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Belongings]:
     """What Ann and the user 42 had of an agent that neither may use any more."""
-    others = [one for one in drivers() if one.agent.slug != HIDDEN]
-    async with open_house(tmp_path_factory.mktemp("revoked"), *others, hidden(f"service:{ANN}", "user:42")) as house:
+    folder = tmp_path_factory.mktemp("revoked")
+    others = [one for one in drivers(folder) if one.agent.slug != HIDDEN]
+    async with open_house(folder, *others, hidden(f"service:{ANN}", "user:42")) as house:
         own = await furnish(house)
         own.ids["hidden run"] = "run-of-42"
         body = {"run_id": own.ids["hidden run"], "thread_id": THREAD, "agent": HIDDEN}
@@ -59,8 +61,7 @@ async def _runs(own: Belongings) -> list[tuple[str, int]]:
 
 async def test_a_task_of_a_revoked_agent_is_an_unknown_one_wherever_it_can_be_named(own: Belongings) -> None:
     before, wrong, count = await _runs(own), [], 0
-    mine = {"near": own.house.nodes["child"].id, "conversation": own.ids["conversation"], "task": own.ids["task"]}
-    mine["lease"] = own.ids["lease"]
+    mine = _mine(own)
     for probe in probes(own):
         rule = ruled(probe.asked)
         assert rule is not None
@@ -74,8 +75,14 @@ async def test_a_task_of_a_revoked_agent_is_an_unknown_one_wherever_it_can_be_na
     assert await _runs(own) == before
 
 
-async def _complaint(own: Belongings, probe: Probe, mine: dict[str, str]) -> str:
-    theirs, unknown = await own.answers(ANN, "hidden task", lambda id_: probe.ask(id_, mine))
+def _mine(own: Belongings) -> dict[str, str]:
+    """What a question needs beside the id that it is about."""
+    ids = {what: own.ids[what] for what in ("conversation", "task", "lease")}
+    return {"near": own.house.nodes["child"].id, **ids}
+
+
+async def _complaint(own: Belongings, probe: Probe, mine: dict[str, str], what: str = "hidden task") -> str:
+    theirs, unknown = await own.answers(ANN, what, lambda id_: probe.ask(id_, mine))
     if theirs == unknown:
         return ""
     return f"{probe.asked}, {probe.name}: {difference(str(theirs), str(unknown))}"
@@ -131,3 +138,27 @@ async def test_a_run_of_a_revoked_agent_cannot_be_read_followed_canceled_or_open
     assert [one.status_code for one in opened] == [404, 404]
     assert opened[0].json() == opened[1].json()
     assert await _runs(own) == before
+
+
+ANNS = ("task", "plan version", "execution", "orchestration", "far task")
+
+
+async def test_the_tasks_of_other_agents_are_unknown_to_a_key_that_was_replaced_by_a_limited_one(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("narrowed")
+    async with open_house(folder, *drivers(folder)) as house:
+        own = await furnish(house)
+        assert (await house.ask("admin", "DELETE", f"/admin/keys/{ANN}")).status_code < 300
+        made = await house.ask("admin", "POST", "/admin/keys", {"name": ANN, "agents": [HIDDEN]})
+        house.who[ANN] = lambda: bearer(made.json()["token"])
+        wrong: list[str] = []
+        asked = [one for one in probes(own) if "hidden task" in one.whats and not one.asked.startswith("gRPC")]
+        for probe in asked:
+            rule = ruled(probe.asked)
+            assert rule is not None
+            wrong += [await _complaint(own, probe, _mine(own), what) for what in ANNS if ANN in rule.who]
+        found = [one for one in wrong if one]
+        assert not found, f"{len(found)} of {len(wrong)}:\n" + "\n".join(found)
+        kept = await house.ask(ANN, "GET", f"/agents/{HIDDEN}/tasks/{own.ids['hidden task']}", None, VERSION)
+        assert kept.status_code == 200

@@ -13,12 +13,11 @@ it may raise `Failure` with a reason for the one who asked.
 
 import asyncio
 import inspect
-import signal
 import sys
 import threading
 import traceback
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
@@ -26,6 +25,7 @@ from parley_edge.errors import WrongUse
 from parley_edge.proxies import is_loopback
 from parley_edge.serving import Exchange, listening
 from parley_edge.shapes import Json, as_list, as_object, read_object
+from parley_edge.system import heed_signals
 
 __all__ = ["Adapter", "Artifact", "Failure", "Output", "Task", "adapter", "serve"]
 
@@ -130,8 +130,7 @@ class Adapter:
     async def _until_stopped(self, host: str, port: int, exposed: bool) -> None:
         stopped = asyncio.Event()
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+            heed_signals(stopped.set)
         async with self.listening(port, host, i_know_this_is_not_an_authentication_boundary=exposed) as url:
             print(f"The adapter listens on {url}", file=sys.stderr, flush=True)
             await stopped.wait()
@@ -142,12 +141,13 @@ class Adapter:
     ) -> AsyncGenerator[str, None]:
         """The same within a loop of one's own, for as long as the block lasts; the address."""
         check_host(host, exposed=i_know_this_is_not_an_authentication_boundary)
-        try:
-            async with listening(self._handle, host, port) as bound:
-                name = f"[{host}]" if ":" in host else host
-                yield f"http://{name}:{bound}{PATHS[0]}"
-        except OSError as error:
-            raise WrongUse(f"{host}:{port} cannot be listened on: {error.strerror}.") from error
+        async with AsyncExitStack() as stack:
+            try:
+                bound = await stack.enter_async_context(listening(self._handle, host, port))
+            except OSError as error:
+                raise WrongUse(f"{host}:{port} cannot be listened on: {error.strerror}.") from error
+            name = f"[{host}]" if ":" in host else host
+            yield f"http://{name}:{bound}{PATHS[0]}"
 
     async def _handle(self, exchange: Exchange) -> None:
         refusal = _refusal(exchange)

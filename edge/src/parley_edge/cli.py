@@ -5,11 +5,14 @@ import io
 import json
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parley_edge import __version__
 from parley_edge.errors import INTERRUPTED, OK, EdgeError, WrongUse
 from parley_edge.words import printable
+
+if TYPE_CHECKING:
+    from parley_edge.program import Wrapped
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -32,6 +35,7 @@ _TASK = (
     "where the program finds the task as JSON: in A2A_TASK (if left out), as its last argument, "
     "or on standard input instead of the text"
 )
+_COMMAND = "do the work with this program, one process for each task, instead of asking an endpoint; no shell"
 _OUTPUT = "what it writes: a JSON object or else text (auto), or only the one or the other"
 
 
@@ -100,10 +104,18 @@ def _json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="output for programs")
 
 
-def _endpoint_options(parser: argparse.ArgumentParser) -> None:
+def _endpoint_options(parser: argparse.ArgumentParser) -> Any:
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--endpoint", metavar="URL", type=_endpoint, help="where the local agent is asked")
     group.add_argument("--preset", choices=["openclaw"], help="the endpoint of a known local agent")
+    return group
+
+
+def _program_options(parser: argparse.ArgumentParser) -> None:
+    """How a program that `--command` names is run."""
+    parser.add_argument("--task", choices=["env", "argument", "stdin", "none"], default="env", help=_TASK)
+    parser.add_argument("--output", choices=["auto", "text", "json"], default="auto", help=_OUTPUT)
+    parser.add_argument("--cwd", metavar="FOLDER", help="where the program runs")
 
 
 def _add_pair(commands: Any) -> None:
@@ -119,7 +131,8 @@ def _add_pair(commands: Any) -> None:
 def _add_start(commands: Any) -> None:
     parser = _command(commands, "start", _start, "Work until stopped: pull tasks, ask the local agent, deliver.")
     _profile_options(parser)
-    _endpoint_options(parser)
+    _endpoint_options(parser).add_argument("--command", metavar="PROG", help=_COMMAND)
+    _program_options(parser)
     parser.add_argument("--concurrency", metavar="N", type=_count, default=1, help="tasks at once; 1 if left out")
     parser.add_argument(
         "--timeout", metavar="S", type=_seconds, default=600.0, help="longest local call in seconds; 600 if left out"
@@ -160,26 +173,26 @@ def _add_adapter(commands: Any) -> None:
     parser.add_argument("--port", type=int, default=18789, help="18789 if left out; 0 takes a free one")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on; 127.0.0.1 if left out")
     parser.add_argument("--i-know-this-is-not-an-authentication-boundary", **_EXPOSED)
-    parser.add_argument("--task", choices=["env", "argument", "stdin", "none"], default="env", help=_TASK)
-    parser.add_argument("--output", choices=["auto", "text", "json"], default="auto", help=_OUTPUT)
-    parser.add_argument("--cwd", metavar="FOLDER", help="where it runs")
+    _program_options(parser)
     parser.add_argument("--timeout", metavar="S", type=_seconds, default=600.0, help="longest run; 600 if left out")
     parser.add_argument("--concurrency", metavar="N", type=_count, default=8, help="programs at once; 8 if left out")
 
 
 def _base(value: str) -> str:
-    return _url(value, "an API base")
+    from parley_edge.profiles import checked_url
+
+    return _url(value, "an API base", checked_url)
 
 
 def _endpoint(value: str) -> str:
-    return _url(value, "an endpoint")
+    from parley_edge.profiles import checked_endpoint
+
+    return _url(value, "an endpoint", checked_endpoint)
 
 
-def _url(value: str, what: str) -> str:
-    from parley_edge.profiles import checked_url
-
+def _url(value: str, what: str, check: Callable[[str, str], str]) -> str:
     try:
-        return checked_url(value, what)
+        return check(value, what)
     except WrongUse as error:
         raise argparse.ArgumentTypeError(f"{error.message} {error.hint}".strip()) from None
 
@@ -229,7 +242,8 @@ def _start(options: argparse.Namespace) -> int:
 
     times = {"timeout_s": options.timeout, "grace_s": options.grace}
     where = {"profile": options.profile, "api_base": options.api_base, "endpoint": _endpoint_of(options)}
-    return start(Order(**where, **times, concurrency=options.concurrency, as_json=options.json))
+    program = _wrapped(options) if options.command else None
+    return start(Order(**where, **times, concurrency=options.concurrency, as_json=options.json, program=program))
 
 
 def _status(options: argparse.Namespace) -> int:
@@ -281,9 +295,12 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _adapter(options: argparse.Namespace) -> int:
-    from parley_edge.program import Wrapped, run
+    from parley_edge.program import run
 
-    wrapped = Wrapped.of(
-        options.command, options.task, options.output, options.cwd, options.timeout, options.concurrency
-    )
-    return run(wrapped, options.host, options.port, exposed=options.exposed)
+    return run(_wrapped(options), options.host, options.port, exposed=options.exposed)
+
+
+def _wrapped(options: argparse.Namespace) -> "Wrapped":
+    from parley_edge.program import Wrapped
+
+    return Wrapped.of(options.command, options.task, options.output, options.cwd, options.timeout, options.concurrency)

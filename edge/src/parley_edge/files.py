@@ -1,12 +1,14 @@
 """Files that nobody else may read, written whole or not at all."""
 
-import fcntl
 import hashlib
 import os
 import re
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from parley_edge.locks import try_lock, wait_for_lock
+from parley_edge.system import WINDOWS
 
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
 _BESIDE = re.compile(r"\.(.+)\.\d+\.[0-9a-f]{8}")
@@ -59,6 +61,9 @@ def _fill(path: Path, content: bytes, *, durable: bool) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
+    """Windows opens no folders, and needs no such thing."""
+    if WINDOWS:
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -71,7 +76,7 @@ def locked(path: Path) -> Generator[None, None, None]:
     """Only one process at a time; the others wait. The file stays, so that all lock the same one."""
     handle = _open_lock(path)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        wait_for_lock(handle)
         yield
     finally:
         os.close(handle)
@@ -87,9 +92,7 @@ class Claim:
     def take(self) -> bool:
         """Whether it is ours; it ends with this process, however that ends."""
         handle = _open_lock(self._path)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(handle):
             os.close(handle)
             return False
         os.truncate(handle, 0)
@@ -116,4 +119,4 @@ class Claim:
 
 
 def _open_lock(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE_FILE)
+    return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), _PRIVATE_FILE)

@@ -12,12 +12,14 @@ from typing import Any, cast
 from parley_edge import files
 from parley_edge.errors import BrokenProfiles, WrongUse
 from parley_edge.shapes import Json, as_object
+from parley_edge.system import WINDOWS
 
 DEFAULT_API_BASE = "http://127.0.0.1:8200"
 DEFAULT_ENDPOINT = "http://localhost:18789/run-task"
 PRESETS = {"openclaw": "http://127.0.0.1:18789/execute"}
 FILE = "runtime.json"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+_LIKE = "It looks like http://127.0.0.1:8200 or https://example.com/path."
 _PAIR_FIRST = "Pair first: a2a-runtime pair --code CODE"
 
 
@@ -108,9 +110,12 @@ class Profiles:
 
 
 def home() -> Path:
-    """`A2A_HOME`, or `.a2a` in the user's folder."""
-    named = os.environ.get("A2A_HOME")
-    return Path(named).expanduser() if named else Path.home() / ".a2a"
+    """`A2A_HOME`, or `.a2a` in the user's folder; on Windows `a2a` where programs keep what belongs to this machine."""
+    named, local = os.environ.get("A2A_HOME"), os.environ.get("LOCALAPPDATA")
+    if named:
+        return Path(named).expanduser()
+    usual = Path.home() / ".a2a"
+    return Path(local) / "a2a" if WINDOWS and local and not usual.exists() else usual
 
 
 def read(folder: Path) -> Profiles:
@@ -149,7 +154,7 @@ def prepare(folder: Path) -> None:
     """See to the folder: ours alone. One that `A2A_HOME` names and that exists is its owner's business."""
     try:
         files.make_private_folder(folder)
-        if "A2A_HOME" not in os.environ and _mode(folder) & 0o077:
+        if "A2A_HOME" not in os.environ and _is_readable_by_others(folder):
             folder.chmod(0o700)
     except OSError as error:
         raise BrokenProfiles(f"{folder} cannot be made: {error.strerror}.") from error
@@ -161,7 +166,7 @@ def complaints(folder: Path) -> list[str]:
     """What lets others read the token."""
     found: list[str] = []
     for path, mode in ((folder, 0o700), (folder / FILE, 0o600)):
-        if path.exists() and _mode(path) & 0o077:
+        if path.exists() and _is_readable_by_others(path):
             found.append(f"{path} can be read by others; do: chmod {mode:o} {path}")
     return found
 
@@ -173,24 +178,35 @@ def checked_name(name: str) -> str:
 
 
 def checked_url(url: str, what: str) -> str:
-    """An address as it is kept: http or https, without credentials, query or a slash at the end."""
+    """The address of a platform as it is kept, below which all of its paths lie: without a slash at the end."""
+    return _checked(url, what, "the platform's paths are added to its end").rstrip("/")
+
+
+def checked_endpoint(url: str, what: str = "an endpoint") -> str:
+    """The address of a local agent, as it was given: there a slash at the end may matter."""
+    return _checked(url, what, "it is shown in logs and listings, and tasks are posted to the path alone")
+
+
+def _checked(url: str, what: str, why: str) -> str:
+    """http or https, and nothing that would be lost or shown."""
     from urllib.parse import urlsplit
 
+    given = url.strip()
     try:
-        parts = urlsplit(url.strip())
+        parts = urlsplit(given)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        raise WrongUse(f"'{url}' is not {what}.") from None
-    if (
-        not good
-        or parts.username is not None
-        or parts.query
-        or parts.fragment
-        or not url.isascii()
-        or " " in url.strip()
-    ):
-        raise WrongUse(f"'{url}' is not {what}.", "It looks like http://127.0.0.1:8200 or https://example.com/path.")
-    return url.strip().rstrip("/")
+        raise WrongUse(f"'{url}' is not {what}.", _LIKE) from None
+    if not good or not given.isascii() or " " in given:
+        raise WrongUse(f"'{url}' is not {what}.", _LIKE)
+    named = what[:1].upper() + what[1:]
+    if parts.username is not None:
+        raise WrongUse(f"{named} has no user name or password in it.", _LIKE)
+    for mark, name in (("?", "query"), ("#", "fragment")):
+        if mark in given:
+            shown = given.partition(mark)[0]
+            raise WrongUse(f"{named} has no {name}: {why}.", f"Leave out what begins with {mark}: {shown}")
+    return given
 
 
 def _profile(name: str, raw: Any) -> Profile:
@@ -228,5 +244,6 @@ def _broken(path: Path, what: str) -> BrokenProfiles:
     return BrokenProfiles(f"{path} {what}; it was left as it is.", "Repair it, or move it away and pair again.")
 
 
-def _mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
+def _is_readable_by_others(path: Path) -> bool:
+    """On Windows the mode says nothing of that: a user's folders are the user's by their access lists."""
+    return not WINDOWS and bool(stat.S_IMODE(path.stat().st_mode) & 0o077)

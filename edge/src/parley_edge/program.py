@@ -3,8 +3,8 @@
 import asyncio
 import json
 import os
-import shlex
 import signal
+import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +15,12 @@ from parley_edge.adapter import Adapter, Failure, Task
 from parley_edge.errors import OK, WrongUse
 from parley_edge.http import MAX_BODY
 from parley_edge.shapes import Json, read_object
+from parley_edge.system import WINDOWS, split_command
 
 STOP_S = 2.0
 MAX_STRING = 96 * 1024
 """What surely fits in one environment variable or argument."""
+_SILENT: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
 _NOT_PASSED = ("A2A_HOME", "A2A_API_BASE", "A2A_TASK")
 
 
@@ -35,7 +37,7 @@ class Wrapped:
     def of(command: str, task: Any, output: Any, cwd: str | None, timeout_s: float, concurrency: int) -> "Wrapped":
         """Checked before anything is asked of it."""
         try:
-            argv = shlex.split(command)
+            argv = split_command(command)
         except ValueError:
             raise WrongUse("The command cannot be read.", "Quotes must be closed.") from None
         if not argv or not (which(argv[0]) or (Path(cwd or ".") / argv[0]).is_file()):
@@ -65,6 +67,7 @@ class Wrapped:
             cwd=self.cwd,
             env=self._environment(task, payload),
             start_new_session=True,
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
         )
         try:
             return await running.ended()
@@ -126,11 +129,12 @@ class _Running(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:
         self._said += cast(bytes, data)
         if len(self._said) > MAX_BODY:
-            self._signal(signal.SIGKILL)
+            self._end(at_once=True)
 
     def process_exited(self) -> None:
-        """Its children may hold its output open, and would for ever."""
-        self._signal(signal.SIGKILL)
+        """Its children may hold its output open, and would for ever. On Windows its number may be another one's now."""
+        if not WINDOWS:
+            self._end(at_once=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._over.set()
@@ -145,12 +149,23 @@ class _Running(asyncio.SubprocessProtocol):
     async def stop(self) -> None:
         """Ask it to, then make it, with its whole process group."""
         if not self._over.is_set():
-            self._signal(signal.SIGTERM)
+            self._end(at_once=False)
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_S):
                     await self._over.wait()
-            self._signal(signal.SIGKILL)
+            self._end(at_once=True)
         self._transport.close()
+
+    def _end(self, *, at_once: bool) -> None:
+        """With all that it started; at once, or in its own way. Windows knows no asking, and no process groups."""
+        if not WINDOWS:
+            self._signal(signal.SIGKILL if at_once else signal.SIGTERM)
+        elif not self._over.is_set():
+            try:
+                subprocess.Popen(["taskkill", "/F", "/T", "/PID", str(self._transport.get_pid())], **_SILENT)
+            except OSError:
+                with suppress(ProcessLookupError):
+                    self._transport.kill()
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError, PermissionError):

@@ -2,11 +2,13 @@
 
 import asyncio
 import os
-import signal
 import sys
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from parley_edge import __version__, profiles
 from parley_edge.errors import INTERRUPTED, OK, AlreadyRunning, NotAccepted
@@ -17,10 +19,13 @@ from parley_edge.places import claim_of, instance_of, ledger_of
 from parley_edge.platform import Platform
 from parley_edge.profiles import Profile
 from parley_edge.proxies import Proxies, is_loopback
+from parley_edge.system import STOP, heed_signals
 from parley_edge.view import JsonLines, Lines, Live, View, foot
 from parley_edge.work import Pace, Runtime, Who
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+if TYPE_CHECKING:
+    from parley_edge.program import Wrapped
+
 MAX_PULLED = 64 * 1024 * 1024
 """Several tasks may come with one answer of the platform, and each may have a message of many megabytes."""
 _PATIENCE = 3
@@ -38,6 +43,8 @@ class Order:
     timeout_s: float = 600.0
     grace_s: float = 30.0
     as_json: bool = False
+    program: "Wrapped | None" = None
+    """What does the work, instead of an agent at the endpoint."""
 
 
 def start(order: Order) -> int:
@@ -66,7 +73,11 @@ def _claimed(folder: Path, name: str) -> Claim:
 
 
 async def _work(order: Order, name: str, profile: Profile, folder: Path) -> int:
-    profile = _adjusted(profile, order)
+    async with _asked_at(order) as endpoint:
+        return await _serve(order, name, _adjusted(profile, order.api_base, endpoint), folder)
+
+
+async def _serve(order: Order, name: str, profile: Profile, folder: Path) -> int:
     view = _view(order.as_json)
     http = Http(proxies=Proxies.from_environment(), max_body=MAX_PULLED)
     ledger, instance = ledger_of(folder, name), instance_of(folder, name)
@@ -89,10 +100,22 @@ async def _work(order: Order, name: str, profile: Profile, folder: Path) -> int:
         http.close()
 
 
-def _adjusted(profile: Profile, order: Order) -> Profile:
+@asynccontextmanager
+async def _asked_at(order: Order) -> AsyncGenerator[str | None, None]:
+    """Where the local agent is asked; a program that is given gets an adapter in this process, on a free port."""
+    if order.program is None:
+        yield order.endpoint
+        return
+    from parley_edge.adapter import Adapter
+
+    async with Adapter(order.program).listening(port=0) as url:
+        yield url
+
+
+def _adjusted(profile: Profile, api_base: str | None, endpoint: str | None) -> Profile:
     """For this time only."""
-    base, endpoint = order.api_base or profile.api_base, order.endpoint or profile.local_agent_endpoint
-    return replace(profile, api_base=base, local_agent_endpoint=endpoint)
+    endpoint = endpoint or profile.local_agent_endpoint
+    return replace(profile, api_base=api_base or profile.api_base, local_agent_endpoint=endpoint)
 
 
 def _greeted(view: View, name: str, profile: Profile) -> str:
@@ -172,5 +195,4 @@ def _heed_signals(runtime: Runtime) -> None:
             os._exit(INTERRUPTED)
         runtime.stop()
 
-    for number in _SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, heed)
+    heed_signals(heed, (*STOP, "SIGHUP"))

@@ -102,7 +102,7 @@ def conformance(
     from parley.settings import load
 
     agent = make(streaming=streaming, push=push, extended=extended_card, required_extension=required_extension)
-    settings = load(port=port, grpc_port=grpc_port, data_dir=data_dir, cards=cards)
+    settings = load(port=port, grpc_port=grpc_port, data_dir=data_dir, cards=cards, card_grpc=True)
     run_server(settings, lambda: Definitions(Sources(), [agent]))
 
 

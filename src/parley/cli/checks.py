@@ -23,6 +23,7 @@ from parley.processes.sandbox import bubblewrap
 from parley.security.secrets import FILE as KEYS
 from parley.settings import FILE as SETTINGS_FILE
 from parley.settings import Settings, blobs_location
+from parley.stores.damage import damage_at
 from parley.stores.locking import LOCK, lock
 from parley.stores.sqlite import FILE as DATABASE
 
@@ -36,7 +37,7 @@ _NETWORK_FILESYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshf
 
 
 class Finding(Struct, frozen=True):
-    """`error`: it will not work; `warning`: it may not, or not as you think."""
+    """`error`: it will not work; `warning`: it may not, or not as you think; `note`: worth knowing."""
 
     level: str
     code: str
@@ -50,6 +51,10 @@ def error(code: str, message: str, todo: str) -> Finding:
 
 def warning(code: str, message: str, todo: str) -> Finding:
     return Finding("warning", code, message, todo)
+
+
+def note(code: str, message: str, todo: str) -> Finding:
+    return Finding("note", code, message, todo)
 
 
 def local_findings(settings: Settings, reading: Reading) -> Iterator[Finding]:
@@ -97,6 +102,8 @@ def _data_dir(settings: Settings) -> Iterator[Finding]:
         except OSError:
             yield error("data_dir_not_writable", f"{directory / LOCK} cannot be opened.", "Give it to the user.")
     database = directory / DATABASE
+    if database.is_file() and (damage := damage_at(database)):
+        yield error("database_damaged", f"{database} is damaged: {damage}.", "Move it away and restore a backup.")
     if settings.keep_days is None and database.is_file() and database.stat().st_size > BIG_STORE:
         yield warning("keeps_for_ever", f"{database} is large and nothing is ever forgotten.", "Set keep_days.")
 
@@ -236,7 +243,7 @@ def python_findings(version: tuple[int, int, int]) -> Iterator[Finding]:
     fixed = SLOW_COOKIES.get(version[:2], 0)
     if version[2] < fixed:
         major, minor, patch = version
-        yield warning(
+        yield note(
             "python_slow_cookies",
             f"Python {major}.{minor}.{patch} parses cookies in quadratic time (CVE-2024-7592). "
             "Parley does not use that parser, but libraries of your agents may.",

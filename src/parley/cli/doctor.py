@@ -36,8 +36,8 @@ async def examined(settings: Settings) -> list[Finding]:
 def _print(findings: list[Finding]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for one in findings:
-        style = "red" if one.level == "error" else "yellow"
+        style = {"error": "red", "warning": "yellow"}.get(one.level, "dim")
         console.print(f"[{style}]{one.level}[/{style}] {one.code}: ", end="")
         console.print(f"{one.message} {one.todo}", markup=False)
-    if not findings:
+    if all(one.level == "note" for one in findings):
         console.print("Nothing is wrong that could be seen.")

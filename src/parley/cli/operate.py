@@ -18,6 +18,7 @@ from parley.errors import BrokenChain, ConfigurationError
 from parley.file_modes import make_private_folder
 from parley.ids import RunId
 from parley.settings import Settings, load, origins, postgres_url
+from parley.stores.damage import opening
 from parley.stores.postgres import PostgresStore, open_pool
 from parley.stores.schema import Phase, migrate_postgres, migrate_sqlite, missing
 from parley.stores.sqlite import FILE, SqliteReader, connect
@@ -57,9 +58,10 @@ def run_migrate(data_dir: Path | None, phase: str | None, *, as_json: bool) -> N
 
 
 def _migrate_sqlite(directory: Path, phases: tuple[Phase, ...]) -> list[str]:
-    make_private_folder(directory)
-    with closing(connect(directory / FILE)) as connection:
-        return migrate_sqlite(connection, phases)
+    with opening(directory / FILE):
+        make_private_folder(directory)
+        with closing(connect(directory / FILE)) as connection:
+            return migrate_sqlite(connection, phases)
 
 
 async def _migrate_postgres(url: str, phases: tuple[Phase, ...] | None) -> tuple[list[str], list[str]]:

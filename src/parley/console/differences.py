@@ -1,6 +1,7 @@
 """What changed between two texts: line by line, and within a line that changed word by word."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 from typing import Literal
@@ -10,6 +11,9 @@ from msgspec import Struct
 MOST_LINES = 2000
 """Beyond these a changed stretch is shown as gone and come, whole: to compare it would take too long."""
 LONG_LINE = 1000
+MOST_PAIRS = 1_000_000
+"""Pairs of equal words that are compared in all. Lines beyond them are shown as gone and come: texts that repeat few
+words would take minutes."""
 CONTEXT = 3
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 
@@ -48,13 +52,14 @@ def _lines(one: list[str], two: list[str]) -> Iterator[Line]:
     start = _common(one, two)
     end = _common(one[start:][::-1], two[start:][::-1])
     yield from (_same(number, number, one[number]) for number in range(start))
+    words = _Words()
     middle, other = one[start : len(one) - end], two[start : len(two) - end]
     for tag, i1, i2, j1, j2 in _steps(middle, other):
         if tag == "equal":
             for offset in range(i2 - i1):
                 yield _same(start + i1 + offset, start + j1 + offset, middle[i1 + offset])
         else:
-            yield from _changed(middle[i1:i2], other[j1:j2], start + i1, start + j1)
+            yield from _changed(words, middle[i1:i2], other[j1:j2], start + i1, start + j1)
     for offset in range(end):
         yield _same(len(one) - end + offset, len(two) - end + offset, one[len(one) - end + offset])
 
@@ -65,19 +70,32 @@ def _steps(one: list[str], two: list[str]) -> list[tuple[str, int, int, int, int
     return list(SequenceMatcher(None, one, two).get_opcodes())
 
 
-def _changed(gone: list[str], come: list[str], i: int, j: int) -> Iterator[Line]:
-    pairs = [_words(old, new) for old, new in zip(gone, come, strict=False)] if len(gone) == len(come) else []
+def _changed(words: "_Words", gone: list[str], come: list[str], i: int, j: int) -> Iterator[Line]:
+    pairs = [words.compared(old, new) for old, new in zip(gone, come, strict=True)] if len(gone) == len(come) else []
     for offset, text in enumerate(gone):
         yield Line("gone", i + offset + 1, 0, pairs[offset][0] if pairs else (Piece(text),))
     for offset, text in enumerate(come):
         yield Line("come", 0, j + offset + 1, pairs[offset][1] if pairs else (Piece(text),))
 
 
-def _words(old: str, new: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
-    """Both lines in pieces, unless they have too little in common for that to help."""
-    if len(old) > LONG_LINE or len(new) > LONG_LINE:
+class _Words:
+    """Compares changed lines word by word, as long as it does not take too long."""
+
+    def __init__(self) -> None:
+        self._left = MOST_PAIRS
+
+    def compared(self, old: str, new: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+        if len(old) <= LONG_LINE and len(new) <= LONG_LINE and self._left > 0:
+            one, two = _WORDS.findall(old), _WORDS.findall(new)
+            known = Counter(two)
+            self._left -= sum(count * known[word] for word, count in Counter(one).items())
+            if self._left > 0:
+                return _pieces(old, new, one, two)
         return (Piece(old),), (Piece(new),)
-    one, two = _WORDS.findall(old), _WORDS.findall(new)
+
+
+def _pieces(old: str, new: str, one: list[str], two: list[str]) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+    """Both lines in pieces, unless they have too little in common for that to help."""
     matcher = SequenceMatcher(None, one, two, autojunk=False)
     if matcher.ratio() < 0.4:
         return (Piece(old),), (Piece(new),)

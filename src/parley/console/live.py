@@ -14,21 +14,40 @@ from parley.core.runs import Run
 from parley.core.views import View
 from parley.engine.attachments import Attachments
 from parley.engine.exchange import Exchange
-from parley.engine.streams import Follower, read_all
+from parley.engine.streams import Follower, pages
 from parley.faces.sse import KEEP_ALIVE_S, Chunk, frame
 from parley.ids import RunId
 
+WINDOW = 1000
+"""Events of a run that are read for a page. Of a run that has more, a page shows the entries of so many."""
 _SILENCE: Chunk = (b"", False)
 
 
 async def read_timeline(exchange: Exchange, run_id: RunId, upto: int | None = None) -> Timeline:
-    """A run as it is, or as it was at an event."""
+    """A run as it is, or as it was at an event; of a long one only the events before that."""
     head = await exchange.store.head(run_id)
-    kept = View.restored(head.snapshot) if head and head.snapshot else None
-    timeline = Timeline(kept)
-    for event in await exchange.attachments.told(await read_all(exchange.store, run_id, head.floor if head else 0)):
-        if upto is None or event.seq <= upto:
-            timeline.feed(event)
+    floor, version = (head.floor, head.run.version) if head else (0, 0)
+    start = (version if upto is None else min(upto, version)) - WINDOW
+    if head is not None and start > floor:
+        timeline = Timeline(run=head.run, start=start)
+    else:
+        timeline = Timeline(View.restored(head.snapshot) if head and head.snapshot else None, start=floor)
+    # By the page, which leaves the event loop to others in between.
+    async for page in pages(exchange.store, run_id, timeline.start):
+        for event in await exchange.attachments.told(page):
+            if upto is None or event.seq <= upto:
+                timeline.feed(event)
+        if upto is not None and page[-1].seq >= upto:
+            break
+    return timeline
+
+
+async def read_earlier(exchange: Exchange, run: Run, before: int) -> Timeline:
+    """A run with the entries before an event; of a short one with all that has become of them since."""
+    if run.version <= WINDOW:
+        return await read_timeline(exchange, run.id)
+    timeline = await read_timeline(exchange, run.id, before - 1)
+    timeline.cut_off()
     return timeline
 
 
@@ -36,12 +55,12 @@ async def frames(
     visit: Visit, timeline: Timeline, follower: Follower, attachments: Attachments
 ) -> AsyncGenerator[Chunk, None]:
     """Ends with the run. `timeline` is what the reader has seen already."""
-    while timeline.run is None or not timeline.run.ended:
+    while timeline.run is None or not timeline.run.ended or timeline.is_behind:
         events = await follower.next(KEEP_ALIVE_S)
         if not events:
             yield _SILENCE
             continue
-        before = timeline.run
+        before = None if timeline.is_behind else timeline.run
         changes = [change for event in await attachments.told(events) for change in timeline.feed(event)]
         make = partial(_frame, visit, events, changes, before, timeline.run)
         yield (make() if all(change.grown is not None for change in changes) else await off_loop(make)), False

@@ -3,6 +3,7 @@
 import gzip
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
+from dataclasses import dataclass, field
 from functools import partial
 from urllib.parse import quote
 
@@ -31,12 +32,13 @@ _SMALL = 1000
 _LEVEL = 5
 
 
-class Reply(Struct):
+@dataclass(slots=True)
+class Reply:
     body: bytes | Callable[[], bytes] = b""
     """Bytes, or a function that renders them: it is called in a thread."""
     status: int = 200
     media: bytes = HTML
-    headers: list[tuple[bytes, bytes]] = []
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list[tuple[bytes, bytes]])
     """Beside those that every answer has. A `cache-control` replaces `no-store`."""
 
     async def give(self, send: Send, accepts: str, more: Headers) -> None:

@@ -90,17 +90,25 @@ class Change(Struct):
 class Timeline:
     """Feed it events in order; it keeps the entries and tells what each event changes."""
 
-    def __init__(self, kept: View | None = None) -> None:
-        """`kept` is what could be seen of the run when its first events were forgotten."""
-        self.run: Run | None = kept.run if kept else None
+    def __init__(self, kept: View | None = None, run: Run | None = None, start: int = 0) -> None:
+        """`kept` is what could be seen of the run when its first events were forgotten.
+
+        Of a long run only events after `start` are fed; `run` then says how it stands, at its last event.
+        """
+        self.run: Run | None = kept.run if kept else run
+        self.start = start
+        self.partial = run is not None
+        """Whether there are entries before those of the events that were fed."""
+        self._seq = start
         self.entries: dict[str, Entry] = {one.key: one for one in remembered(kept)} if kept else {}
         self._growing = ""
 
     def feed(self, event: Event) -> list[Change]:
-        payload = event.payload
+        payload, self._seq = event.payload, event.seq
         if payload is None:
             return [Change(self._put(Entry(_key(event), "mark", event.seq, event.at, "This entry was erased.")))]
-        self.run = evolve(self.run, event.run, event.seq, event.at, payload)
+        if self.run is None or event.seq > self.run.version:
+            self.run = evolve(self.run, event.run, event.seq, event.at, payload)
         if isinstance(payload, ArtifactAdded):
             return self._artifact(event, payload)
         if isinstance(payload, ToolReturned):
@@ -108,6 +116,17 @@ class Timeline:
         made = _entry(event, payload)
         changes = [] if isinstance(payload, Progress | Started) else self._settled()
         return changes if made is None else [*changes, Change(self._put(made))]
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether `run` says more than the events that were fed."""
+        return self.run is not None and self._seq < self.run.version
+
+    def cut_off(self) -> None:
+        """End with the last event that was fed: a text that grew on after it is shown up to here."""
+        entry = self.entries.get(self._growing)
+        if entry is not None:
+            entry.growing, entry.cut, self._growing = False, True, ""
 
     def _put(self, entry: Entry) -> Entry:
         self.entries[entry.key] = entry
@@ -138,7 +157,7 @@ class Timeline:
             return [*changes, self._grow(before, text_of(texts), payload.last)]
         entry = before or Entry(
             key, "agent" if payload.name == RESPONSE else "file", event.seq, event.at,
-            name=payload.name or "", artifact=payload.artifact,
+            name=payload.name or "", artifact=payload.artifact, cut=payload.append and self.partial,
         )  # fmt: skip
         self._add(entry, event.seq, payload)
         return [*changes, Change(self._put(entry))]

@@ -22,7 +22,7 @@ MAX_TITLE = 120
 
 _FENCED = re.compile(r"\s*```([\w+-]*)[^\n]*\n(.*?)\n?```\s*", re.DOTALL)
 _SHORT = {"md": "markdown", "js": "javascript", "ts": "typescript", "py": "python", "yml": "yaml"}
-_HEADING = re.compile(r"^\s{0,3}#{1,6}\s+(.+?)\s*#*\s*$", re.MULTILINE)
+_HEADING = re.compile(r"^[^\S\n]{0,3}#{1,6}[^\S\n]++([^\n]+)$", re.MULTILINE)
 _CODE = frozenset(("javascript", "typescript", "python", "html", "css"))
 
 
@@ -179,8 +179,13 @@ def content_of(answer: str, kind: Kind, expected: str = "") -> Content:
 def title_of(content: str, message: str) -> str:
     """The first heading, else how the request begins."""
     heading = _HEADING.search(content)
-    words = heading[1] if heading else message.strip().partition("\n")[0]
+    words = _unmarked(heading[1]) if heading else message.strip().partition("\n")[0]
     return storable(words[:MAX_TITLE]).strip() or "Untitled"
+
+
+def _unmarked(heading: str) -> str:
+    """A heading without the signs that may close it. Not part of the pattern: it would try every way to divide them."""
+    return heading.rstrip().rstrip("#").rstrip() or heading.strip()
 
 
 def storable(text: str) -> str:

@@ -11,7 +11,6 @@ from parley.core.plans import MAX_STEPS, Step, Steps
 from parley.errors import PlanInvalid
 
 HEAD = "You plan work that other agents carry out."
-_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 _OFFER = re.compile(r"^- ([a-z0-9_-]+): ", re.MULTILINE)
 
 
@@ -50,10 +49,10 @@ def agents_offered(instructions: str) -> list[str]:
 
 def plan_in(answer: str) -> Steps:
     """The plan in a model's answer, whatever is said around it."""
-    found = _OBJECT.search(answer)
-    if found is None:
+    start, end = answer.find("{"), answer.rfind("}")
+    if not 0 <= start < end:
         raise PlanInvalid("There is no JSON object in it.")
-    text = found[0].replace('"depends_on"', '"dependsOn"')
+    text = answer[start : end + 1].replace('"depends_on"', '"dependsOn"')
     try:
         drafted = msgspec.json.decode(text, type=_Plan)
     except msgspec.MsgspecError as error:

@@ -15,7 +15,8 @@ MAX_STEPS = 50
 MAX_RETRY_DELAY_MS = 60_000
 
 STEP_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
-_REFERENCE = re.compile(r"\{\{\s*(.*?)\s*\}\}")
+_REFERENCE = re.compile(r"\{\{(\s*+(?:[^{}\n]|\{(?!\{)|\}(?!\}))*+\s*+)\}\}")
+"""Takes time in proportion to the text, whatever is in it. What is referred to is to be stripped."""
 _OF_STEP = re.compile(r"steps\.([A-Za-z0-9_-]+)\.(?:answer|output((?:\.[A-Za-z0-9_-]+)*))")
 MESSAGE = "message"
 
@@ -129,7 +130,7 @@ def _check_references(step: Step, before: frozenset[str]) -> None:
 def _references(value: Json) -> Iterator[str]:
     match value:
         case str():
-            yield from _REFERENCE.findall(value)
+            yield from (found.strip() for found in _REFERENCE.findall(value))
         case list():
             for one in value:
                 yield from _references(one)
@@ -166,7 +167,7 @@ def _filled(value: Json, words: Mapping[str, str]) -> Json:
         case str():
             if member := _member(value):
                 return _said(member, words)
-            return _REFERENCE.sub(lambda found: text_of(_said(found[1], words)), value)
+            return _REFERENCE.sub(lambda found: text_of(_said(found[1].strip(), words)), value)
         case list():
             return [_filled(one, words) for one in value]
         case dict():
@@ -178,7 +179,7 @@ def _filled(value: Json, words: Mapping[str, str]) -> Json:
 def _member(text: str) -> str | None:
     """The reference to a member of an output, where a text is nothing else: rows stay rows."""
     found = _REFERENCE.fullmatch(text)
-    of_step = _OF_STEP.fullmatch(found[1]) if found else None
+    of_step = _OF_STEP.fullmatch(found[1].strip()) if found else None
     return of_step[0] if of_step is not None and of_step[2] else None
 
 

@@ -21,6 +21,9 @@ class LlmOptions(Struct, frozen=True):
     instructions: str | None = None
     temperature: float | None = None
     max_tokens: int | None = None
+    """How long an answer may be; callers who choose for themselves can choose no more."""
+    models: tuple[str, ...] = ()
+    """Other models of the same vendor that callers may choose for a document; `*` stands for any characters."""
     base_url: str | None = None
     """Another server that speaks the vendor's language."""
     key_from: str | None = None
@@ -50,7 +53,7 @@ def build_llm(agent: Agent, options: LlmOptions, site: Site) -> LlmDriver:
     if agent.input_modes == READS:
         agent = replace(agent, input_modes=llm.reads)
     sampling = Sampling(options.instructions, options.temperature, options.max_tokens)
-    return LlmDriver(agent, llm, sampling, options.history, options.approve, options.max_rounds)
+    return LlmDriver(agent, llm, sampling, options.history, options.approve, options.max_rounds, options.models)
 
 
 def _check(options: LlmOptions) -> None:

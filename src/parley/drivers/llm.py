@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from fnmatch import fnmatchcase
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -20,7 +21,14 @@ from parley.drivers.toolrounds import Round, Toolset, agreed, begun, declined, m
 from parley.drivers.tooluse import Held, ToolUse
 from parley.engine.ports import Llm, Sampling, Speech
 from parley.engine.turns import Turn
-from parley.errors import ContentNotSupported, ModelError, ModelInterrupted, TooManyRounds
+from parley.errors import (
+    ContentNotSupported,
+    ModelError,
+    ModelInterrupted,
+    ModelNotAllowed,
+    TokenLimitExceeded,
+    TooManyRounds,
+)
 from parley.telemetry import tell
 
 HISTORY = 20
@@ -32,15 +40,17 @@ ATTEMPTS = 2
 class LlmDriver:
     def __init__(
         self, agent: Agent, llm: Llm, sampling: Sampling, history: int = HISTORY, approve: Sequence[str] = (),
-        max_rounds: int = MAX_ROUNDS,
+        max_rounds: int = MAX_ROUNDS, models: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """`approve`: the tools that a person has to agree to."""
+        """`approve`: the tools that a person has to agree to. `models`: the models that callers may choose beside the
+        agent's own; `*` stands for any characters."""
         self._agent = agent
         self._llm = llm
         self._sampling = sampling
         self._history = history
         self._approve = tuple(approve)
         self._max_rounds = max_rounds
+        self._models = tuple(models)
         self._held = Held()
 
     @property
@@ -51,6 +61,11 @@ class LlmDriver:
     def agent(self) -> Agent:
         return self._agent
 
+    @property
+    def approve(self) -> tuple[str, ...]:
+        """The tools that a person has to agree to, whoever calls them."""
+        return self._approve
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LlmDriver) and self._made_of == other._made_of
 
@@ -58,8 +73,9 @@ class LlmDriver:
         return hash(self._agent.slug)
 
     @property
-    def _made_of(self) -> tuple[Agent, Llm, Sampling, int, tuple[str, ...], int]:
-        return self._agent, self._llm, self._sampling, self._history, self._approve, self._max_rounds
+    def _made_of(self) -> tuple[object, ...]:
+        limits = self._approve, self._max_rounds, self._models
+        return self._agent, self._llm, self._sampling, self._history, limits
 
     async def run(self, turn: Turn) -> AsyncGenerator[Output, None]:
         answer = Answer(self._agent.model or "")
@@ -69,7 +85,7 @@ class LlmDriver:
                 async for output in outputs:
                     if streamed or not isinstance(output, Text):
                         yield output
-        except ContentNotSupported as error:
+        except (ContentNotSupported, ModelNotAllowed, TokenLimitExceeded) as error:
             yield Rejected(error.code, error.message)
             return
         except ModelError as error:
@@ -91,7 +107,7 @@ class LlmDriver:
         return await planned(self._llm, self._how(turn), talk.messages, agents)
 
     async def _work(self, turn: Turn, answer: Answer) -> AsyncGenerator[Output, None]:
-        tools = Toolset(await turn.tools(), self._approve)
+        tools = Toolset(await turn.tools(), self._approve, self._held.salt)
         talk = _Talk(turn, ToolUse(turn, self._held))
         await talk.open(self._history)
         for text in answer.again(one.text for one in talk.begun.rounds if one.turn == turn.number):
@@ -146,10 +162,31 @@ class LlmDriver:
         asked = sampling_of(turn.message) if turn.assignment is not None else {}
         if not asked:
             return self._sampling
-        vendor = (self._agent.model or "").partition(":")[0]
         if "model" in asked:
-            asked["model"] = str(asked["model"]).removeprefix(f"{vendor}:")
-        return msgspec.convert({**asdict(self._sampling), **asked}, Sampling)
+            asked["model"] = self._bare(str(asked["model"]))
+        how = msgspec.convert({**asdict(self._sampling), **asked}, Sampling)
+        # Checked when the document was asked for; but a later message of the same task may say otherwise.
+        self.check_sampling(how.model, how.max_tokens)
+        return how
+
+    def check_sampling(self, model: str | None, max_tokens: int | None) -> None:
+        """Refuse a model or a number of tokens that the agent's definition does not allow."""
+        allowed = [self._bare(one) for one in (self._agent.model or "", *self._models)]
+        if model is not None and not any(fnmatchcase(self._bare(model), one) for one in allowed):
+            raise ModelNotAllowed(
+                f"Agent {self._agent.slug} cannot be asked with the model {model[:80]!r}; it allows "
+                f"{', '.join(allowed)}.", field="model", reason=ModelNotAllowed.code,
+            )  # fmt: skip
+        most = self._sampling.max_tokens
+        if max_tokens is not None and most is not None and max_tokens > most:
+            raise TokenLimitExceeded(
+                f"Agent {self._agent.slug} answers with at most {most:,} tokens; ask for no more.",
+                field="maxTokens", limit=most, reason=TokenLimitExceeded.code,
+            )  # fmt: skip
+
+    def _bare(self, model: str) -> str:
+        """The name of a model without the agent's vendor before it."""
+        return model.removeprefix(f"{(self._agent.model or '').partition(':')[0]}:")
 
 
 class _Talk:

@@ -2,12 +2,12 @@
 that brings a person's answer, goes on where the last one was."""
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from parley.core.approvals import approval_digest, masked, needs_approval
 from parley.core.artifacts import Part, Parts, text_part
 from parley.core.canonical import Fields, Json
 from parley.core.functions import Function, Returned, Wanted
@@ -33,6 +33,10 @@ class Call(Struct, frozen=True, array_like=True):
     input: dict[str, Any] | None
     exact: bool
     """Whether the input is all there: secrets are not kept."""
+    digest: str = ""
+    """Identifies the exact input, which a person's approval is good for."""
+    masked: tuple[str, ...] = ()
+    """Where the input is not shown as it is."""
 
 
 class Round(Struct, frozen=True):
@@ -56,9 +60,11 @@ class Round(Struct, frozen=True):
 class Toolset:
     """The tools of a turn, by the names that the model knows."""
 
-    def __init__(self, offers: Sequence[Offer], approve: Sequence[str]) -> None:
+    def __init__(self, offers: Sequence[Offer], approve: Sequence[str], salt: str = "") -> None:
+        """`salt` is for digests of inputs that hold secrets."""
         self._offers = functions(offers)
         self._approve = approve
+        self._salt = salt
 
     @property
     def functions(self) -> tuple[Function, ...]:
@@ -75,13 +81,12 @@ class Toolset:
         offer = self._offers.get(wanted.name)
         kept = sanitised(wanted.input, personal=False)
         shown = kept if isinstance(kept, dict) else None
-        return Call(wanted.id, wanted.name, offer.full if offer else "", shown, kept == wanted.input)
+        tool, exact = offer.full if offer else "", kept == wanted.input
+        digest = approval_digest(tool, wanted.input, "" if exact else self._salt)
+        return Call(wanted.id, wanted.name, tool, shown, exact, digest, tuple(masked(wanted.input, kept)))
 
     def _needs_approval(self, call: Call) -> bool:
-        server, _, name = call.tool.partition("/")
-        return bool(call.tool) and any(
-            fnmatchcase(call.tool, one) or one in (server, name) for one in self._approve
-        )  # fmt: skip
+        return bool(call.tool) and needs_approval(self._approve, call.tool)
 
 
 class Begun(Struct, frozen=True):
@@ -106,10 +111,11 @@ def mark(one: Round) -> str:
 
 
 def question(one: Round) -> Parts:
-    """What would be called, in words and as data."""
-    wanted: list[Json] = [{"tool": call.tool, "input": call.input} for call in one.calls if call.tool]
-    lines = [f"{call.tool} {_short(call.input)}" for call in one.calls if call.tool]
-    asked = f"May I call {' and '.join(lines)}? Answer yes, or say why not."
+    """What would be called, in words and as data: all of it but secrets, and which values these are."""
+    calls = [call for call in one.calls if call.tool]
+    wanted: list[Json] = [_asked(call) for call in calls]
+    lines = " and ".join(f"{call.tool} {_short(call.input)}{_hidden(call)}" for call in calls)
+    asked = f"May I call {lines}? Answer yes, or say why not."
     return (text_part(asked), Part(data=msgspec.Raw(msgspec.json.encode({"approval": wanted}))))
 
 
@@ -132,9 +138,24 @@ def told(call: Call, execution: Execution) -> Returned:
     return Returned(call.id, text)
 
 
+def _asked(call: Call) -> Json:
+    masked_at: Fields = {"masked": list(call.masked)} if call.masked else {}
+    return {"tool": call.tool, "input": call.input, **masked_at, "digest": call.digest}
+
+
+def _hidden(call: Call) -> str:
+    """Says which values are shown masked, and go to the tool as they are."""
+    if not call.masked:
+        return ""
+    places = ", ".join(call.masked)
+    return f" (masked here, but not in the call: {places if len(places) <= MAX_ASKED else 'several values'})"
+
+
 def _short(given: Fields | None) -> str:
     text = msgspec.json.encode(given or {}).decode()
-    return text if len(text) <= MAX_ASKED else f"{text[:MAX_ASKED]}…"
+    if len(text) <= MAX_ASKED:
+        return text
+    return f"{text[:MAX_ASKED]}… (cut here: {len(text):,} characters; the data of this message has them all)"
 
 
 _decode = msgspec.json.Decoder(Round).decode

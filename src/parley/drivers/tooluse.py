@@ -1,15 +1,17 @@
 """The calls of a round, carried out; once, also when the turn is taken up again."""
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
 
+from parley.core.approvals import Approval
 from parley.core.canonical import Fields
 from parley.core.functions import Returned, Wanted
 from parley.core.turns import Status
 from parley.drivers.toolrounds import Call, Round, told
 from parley.engine.turns import Turn
-from parley.errors import Invalid, KeyReused, NotFound
+from parley.errors import ApprovalRequired, Invalid, KeyReused, NotFound
 
 MAX_HELD = 1_000
 PROGRESS_S = 1.0
@@ -21,6 +23,7 @@ class Held:
     """Inputs with secrets in them: kept in memory, and only until they were used or others came."""
 
     def __init__(self) -> None:
+        self.salt = secrets.token_hex(16)
         self._inputs: dict[tuple[str, str], Fields] = {}
 
     def keep(self, turn: Turn, one: Round, wanted: Sequence[Wanted]) -> None:
@@ -33,6 +36,9 @@ class Held:
     def input(self, turn: Turn, one: Round, place: int) -> Fields | None:
         call = one.calls[place]
         return call.input if call.exact else self._inputs.get((turn.run_id, one.key(place)))
+
+    def approval(self, call: Call) -> Approval:
+        return Approval(call.digest, "" if call.exact else self.salt)
 
 
 class ToolUse:
@@ -68,10 +74,12 @@ class ToolUse:
         given = self._held.input(self._turn, one, place)
         if given is None:
             return Returned(call.id, _LOST if not call.exact else "The input is not an object of JSON.", failed=True)
+        # A round that asks comes this far only when a person has agreed to it.
+        approved = self._held.approval(call) if one.asks else None
         try:
             progress = _Progress(call, said)
-            return told(call, await self._turn.use(call.tool, given, key=key, progressed=progress))
-        except (NotFound, Invalid, KeyReused) as error:
+            return told(call, await self._turn.use(call.tool, given, key=key, progressed=progress, approved=approved))
+        except (ApprovalRequired, NotFound, Invalid, KeyReused) as error:
             return Returned(call.id, error.message, failed=True)
 
 

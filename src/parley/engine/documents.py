@@ -35,7 +35,7 @@ from parley.core.runs import Run
 from parley.core.views import View
 from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange
-from parley.engine.ports import Found, Key, Library
+from parley.engine.ports import Found, Key, Library, Sampled
 from parley.engine.requests import keyed
 from parley.engine.views import read_view
 from parley.errors import (
@@ -279,6 +279,9 @@ class Documents:
     async def _ask(
         self, asking: Asking, assignment: Assignment, parts: Parts, how: Drawing | None = None
     ) -> Outcome:  # fmt: skip
+        driver = self._exchange.driver(asking.agent)
+        if how is not None and isinstance(driver, Sampled):
+            driver.check_sampling(how.model, how.max_tokens)
         drawing = msgspec.json.encode({SAMPLING: how}) if how is not None and how != Drawing() else b""
         message = Message(new_id(), parts, Raw(drawing) if drawing else UNSET)
         start = Start(

@@ -105,7 +105,7 @@ class Execution:
         if limits.max_queued is not None:
             # The one at the head of the queue may be about to begin: it does not count as waiting.
             room = limits.max_queued + await self.free_slots(agent)
-            if len(await self._store.runs_in(State.SUBMITTED, agent=agent.slug, limit=room)) >= room:
+            if await self._store.waiting(agent.slug, room) >= room:
                 return Rejected(
                     "queue_full", f"Agent {agent.slug} has {limits.max_queued} tasks waiting; try again later."
                 )

@@ -17,7 +17,7 @@ from parley.engine.exchange import Exchange
 from parley.engine.planning import Order
 from parley.engine.steps import AgentSteps
 from parley.engine.toolcalls import Execution, Task, ToolCall, ToolCalls
-from parley.errors import AgentNotFound, Invalid, NotFound
+from parley.errors import AgentNotFound, ApprovalRequired, Invalid, NotFound
 from parley.ids import ConversationId
 
 MODES: tuple[tuple[str, str], ...] = (("tool", "execute"), ("plan", "create"), ("build", "create"))
@@ -63,7 +63,7 @@ class TableSteps:
             if order.step.mode == "tool":
                 return await self._called(order, principal)
             return await self._written(order, principal, "plan" if order.step.mode == "plan" else "deliverable")
-        except (AgentNotFound, Invalid, NotFound) as error:
+        except (AgentNotFound, ApprovalRequired, Invalid, NotFound) as error:
             return Result("failed", (), error.code, error.message, retryable=False)
 
     async def _written(self, order: Order, principal: Principal, kind: Kind) -> Result:

@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, Struct
 from parley.clock import Clock, now_ms
 from parley.core.access import Principal
 from parley.core.agents import Agent
+from parley.core.approvals import check_approval, needs_approval
 from parley.core.canonical import Fields, Json, fields_of, stable_hash, text_of
 from parley.core.commands import Close, Fail
 from parley.core.documents import Assignment
@@ -26,7 +27,7 @@ from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange
 from parley.engine.executions import Execution as Stored
 from parley.engine.executions import Executions
-from parley.engine.ports import Key, Place, Record, Records, ToolResult
+from parley.engine.ports import Approving, Key, Place, Record, Records, ToolResult
 from parley.engine.requests import Opening
 from parley.engine.toolbox import Toolbox
 from parley.engine.tools import Tools
@@ -100,7 +101,8 @@ class ToolCalls:
     async def execute(self, call: ToolCall, progressed: Progressed | None = None) -> Execution:
         """What came of it, also when it failed: then `status` is `failed`, and `code` and `message` say why.
 
-        Refused before anything is called: AgentNotFound, ToolNotFound, ToolAmbiguous, KeyReused, Invalid.
+        Refused before anything is called: AgentNotFound, ToolNotFound, ToolAmbiguous, ApprovalRequired, KeyReused,
+        Invalid.
         """
         return await self._execute(call, progressed, _UNNAMED)
 
@@ -109,6 +111,7 @@ class ToolCalls:
         agent = self._agent(call)
         begun = time.monotonic()
         offer = await self.toolbox.find(agent, call.tool, (call.timeout_ms or TIMEOUT_S * 1000) / 1000)
+        self._check_approved(call, offer)
         id_ = task.run or execution_id(call)
         run = call.run or RunId(id_)
         limit_s = self._limit_s(call, agent, offer)
@@ -122,6 +125,12 @@ class ToolCalls:
             await self._exchange.open(opening)
         await self._list(call.principal, call.conversation, id_, _Listed(run, offer.full))
         return await self._carried_out(asked)
+
+    def _check_approved(self, call: ToolCall, offer: Offer) -> None:
+        """A call that needs a person's approval needs it whoever makes it: a model, a caller or an orchestration."""
+        driver = self._exchange.driver(call.agent)
+        if isinstance(driver, Approving) and needs_approval(driver.approve, offer.full):
+            check_approval(call.approved, offer.full, call.input)
 
     async def perform(self, call: ToolCall, task: Task) -> Outcome:
         """The same as a task: the run that it is, which has ended. What was asked before under its key is told again,

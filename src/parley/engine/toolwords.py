@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from parley.core.access import Principal
 from parley.core.agents import Agent
+from parley.core.approvals import Approval
 from parley.core.canonical import Fields, Json
 from parley.core.mcp import Offer, Progressed
 from parley.core.runs import Run
@@ -24,6 +25,8 @@ class ToolCall(Struct, frozen=True):
     key: str | None = None
     """The same key means the same call, in the run or else in the conversation and for the agent."""
     run: RunId | None = None
+    approved: Approval | None = None
+    """A person's approval, for tools that need one."""
 
 
 def execution_id(call: ToolCall) -> str:

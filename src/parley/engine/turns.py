@@ -5,8 +5,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from parley.core.access import Principal
 from parley.core.agents import Agent
+from parley.core.approvals import Approval
 from parley.core.artifacts import Artifact, Parts, text_of
 from parley.core.canonical import Fields
 from parley.core.conversations import Message
@@ -206,15 +209,16 @@ class Turn:
 
     async def use(
         self, tool: str, given: Fields, *, key: str | None = None, timeout_ms: int | None = None,
-        progressed: Progressed | None = None,
+        progressed: Progressed | None = None, approved: Approval | None = None,
     ) -> Execution:  # fmt: skip
         """Use a tool and wait; `status` says whether it went well. A turn that is taken up again finds what came of the
-        call before, by its `key`, or by its place among the calls of the turn."""
+        call before, by its `key`, or by its place among the calls of the turn. `approved` is a person's approval, for
+        tools that need one."""
         if self._tooling is None:
             raise ToolNotFound(f"Agent {self.agent.slug} has no tool {tool}.")
         self._used += 1
         call = self._call(tool, given, key or f"{self.number}/{self._used}", timeout_ms)
-        return await self._tooling.execute(call, progressed)
+        return await self._tooling.execute(replace(call, approved=approved), progressed)
 
     async def used(self, key: str) -> Execution | None:
         """What came of the call with this key, if it has ended."""

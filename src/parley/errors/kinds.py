@@ -136,6 +136,24 @@ class Forbidden(ParleyError):
     code = "permission_denied"
 
 
+class ApprovalRequired(Forbidden):
+    """A person has to approve this tool call first, or approved another one than this."""
+
+    code = "approval_required"
+
+
+class ModelNotAllowed(Forbidden):
+    """The agent's definition does not let callers choose this model."""
+
+    code = "model_not_allowed"
+
+
+class TokenLimitExceeded(Forbidden):
+    """More tokens are asked for than the agent's definition allows; `details['limit']` says how many it does."""
+
+    code = "token_limit_exceeded"
+
+
 class ForgedRequest(Forbidden):
     """A form did not come from a page of the console that this browser was given."""
 
@@ -242,6 +260,12 @@ class NotAnEdgeAgent(Conflict):
     """Only an agent whose work is done by a paired runtime can be paired with one."""
 
     code = "not_an_edge_agent"
+
+
+class RuntimePackageMissing(NotFound):
+    """The package `parley-edge` is not installed beside the server, so the server cannot hand it out."""
+
+    code = "runtime_package_missing"
 
 
 class TaskRunEnded(Conflict):

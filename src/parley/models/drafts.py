@@ -25,7 +25,7 @@ _PLAN = """# {title}
 - somebody else has read it
 
 Written by the offline model, which fills in a pattern."""
-_ITEM = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+(.+?)\s*$", re.MULTILINE)
+_ITEM = re.compile(r"^[^\S\n]*+(?:\d++[.)]|[-*])[^\S\n]++([^\n]+)$", re.MULTILINE)
 _STEPS = re.compile(r"^##\s+Steps\s*$(.*?)(?=^##\s|\Z)", re.MULTILINE | re.DOTALL)
 _SAID = re.compile(r"\A(?:This is the (?:plan|current)[^\n]*|Version \d+):\n\n")
 _CHANGES = "## Changes"
@@ -55,7 +55,7 @@ def _plan(asked: str) -> str:
 def _deliverable(plan: str, asked: str) -> str:
     """A section for each step of the plan."""
     steps = _STEPS.search(plan)
-    found: list[str] = _ITEM.findall(steps[1] if steps else plan)
+    found = [item.rstrip() for item in _ITEM.findall(steps[1] if steps else plan)]
     sections = [f"## {step}\n\nAs planned." for step in found]
     return "\n\n".join([f"# {title_of(plan, asked)}", asked, *sections])
 

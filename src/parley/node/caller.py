@@ -14,11 +14,13 @@ from typing import Any, cast
 
 import httpx2
 
+from parley.certificates import certificates
 from parley.client import Client, RemoteError, Unreachable
 from parley.ids import new_id
 from parley.node.flat import TERMINAL, WAITING, Flattener
 from parley.node.words import Address, Json, PeerUnavailable
-from parley.security.replies import open_client
+from parley.security.netguard import Guard, GuardedTransport
+from parley.security.replies import MAX_BYTES, LimitedTransport
 from parley.telemetry.trace import current, headers_for
 
 CONNECT_S, READ_S = 30.0, 300.0
@@ -216,8 +218,12 @@ class _Stream:
             self.method, self.params, self.key = "tasks/resubscribe", {"id": self.task}, None
 
 
-def open_http() -> httpx2.AsyncClient:
-    return open_client(timeout=httpx2.Timeout(READ_S, connect=CONNECT_S))
+def open_http(guard: Guard | None = None) -> httpx2.AsyncClient:
+    """A client for calls to peers, without proxies of the environment. `guard` decides which addresses are called."""
+    plain = httpx2.AsyncHTTPTransport(verify=certificates(), trust_env=False)
+    transport = LimitedTransport(plain if guard is None else GuardedTransport(guard), MAX_BYTES)
+    timeout = httpx2.Timeout(READ_S, connect=CONNECT_S)
+    return httpx2.AsyncClient(transport=transport, timeout=timeout, trust_env=False)
 
 
 def completed(params: Json) -> Json:

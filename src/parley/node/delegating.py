@@ -26,6 +26,7 @@ from parley.node.peers import Peers
 from parley.node.relaying import Relay, is_answer
 from parley.node.window import ErrorWindow
 from parley.node.words import Json, PeerRefused, PeerUnavailable, TooManyHops
+from parley.security.netguard import Guard
 from parley.telemetry import tell
 
 MAX_HOPS = 10
@@ -54,11 +55,13 @@ class PeerAnswer(Struct, frozen=True):
 
 
 class Delegations:
-    def __init__(self, exchange: asyncio.Future[Exchange], peers: Peers, window: ErrorWindow) -> None:
+    def __init__(
+        self, exchange: asyncio.Future[Exchange], peers: Peers, window: ErrorWindow, guard: Guard | None = None
+    ) -> None:
         self._exchange = exchange
         self._peers = peers
         self._window = window
-        self._http = open_http()
+        self._http = open_http(guard)
         self._open: dict[RunId, dict[str, str]] = {}
         """By run: the tasks of peers that are not done yet, and whose they are."""
         self._told: dict[RunId, frozenset[str]] = {}

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
 
 import msgspec
 from pydantic import SecretStr
@@ -28,9 +29,12 @@ from parley.node.window import ErrorWindow
 from parley.node.words import Json
 from parley.security.credentials import Credentials
 from parley.security.keys import ApiKeys
+from parley.security.netguard import LOOPBACK, Guard
+from parley.settings import Settings
 
 _MOVES = frozenset(("started", "completed", "failed", "canceled", "input_required", "auth_required", "rejected"))
 Changed = Callable[[Run, Sequence[Event]], None]
+_HERE = frozenset(("127.0.0.1", "::1", "localhost"))
 _CARD_VERSION = "0.3"
 """With the fields of both generations."""
 
@@ -54,7 +58,7 @@ class Here:
             self.platform, self.url, said.name, self._describe, self._report, said.heartbeat_s
         )  # fmt: skip
         self.peers = Peers(self.platform, self.attendance.registered)
-        self.delegations = Delegations(self.exchange, self.peers, self.window)
+        self.delegations = Delegations(self.exchange, self.peers, self.window, _peer_guard(said, self.settings))
         self.doing = ""
         self._cards: Cards | None = None
 
@@ -127,3 +131,10 @@ def _both(first: Changed | None, second: Changed) -> Changed:
 
 def _shown(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
+
+
+def _peer_guard(said: NodeSettings, settings: Settings) -> Guard:
+    """Peers are where their platform says: at public addresses, in the networks that platforms give to nodes, and on
+    this machine if the node listens here alone, or its platform is here."""
+    here = {said.host, urlsplit(said.platform).hostname} & _HERE
+    return Guard([*settings.allow_hosts, *(LOOPBACK if here else ())], private=True)

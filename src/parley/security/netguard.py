@@ -45,6 +45,9 @@ _NEVER: tuple[Network, ...] = (
     ip_network("2001::/32"),  # Teredo: the same
     ip_network("3fff::/20"),  # documentation, unknown to older Pythons
 )
+_INTERNAL: tuple[Network, ...] = (
+    ip_network("10.0.0.0/8"), ip_network("172.16.0.0/12"), ip_network("192.168.0.0/16"), ip_network("fc00::/7"),
+)  # fmt: skip
 _METADATA: tuple[Network, ...] = (
     ip_network("169.254.169.254"),  # nearly everybody's
     ip_network("169.254.170.2"),  # Amazon's, for containers
@@ -80,6 +83,10 @@ def is_metadata(address: Address) -> bool:
     return any(_unscoped(address) in network for network in _METADATA if network.version == address.version)
 
 
+def _is_internal(address: Address) -> bool:
+    return not is_metadata(address) and any(address in one for one in _INTERNAL if one.version == address.version)
+
+
 class NotResolved(httpcore2.ConnectError):
     """A name without an address."""
 
@@ -100,11 +107,15 @@ class _Rule(Struct, frozen=True):
 class Guard:
     """Which addresses may be connected to."""
 
-    def __init__(self, allow: Iterable[str] = ()) -> None:
+    def __init__(self, allow: Iterable[str] = (), *, private: bool = False) -> None:
+        """`private` allows the networks that organisations use inside, but for metadata addresses in them."""
         self._rules = [_rule(text) for text in allow]
+        self._private = private
 
     def permits(self, host: str, port: int, address: Address) -> bool:
-        return is_public(address) or any(_matches(rule, host, port, address) for rule in self._rules)
+        if is_public(address) or (self._private and _is_internal(address)):
+            return True
+        return any(_matches(rule, host, port, address) for rule in self._rules)
 
     def check_url(self, url: str | httpx2.URL) -> None:
         """What can be said before any name is resolved."""

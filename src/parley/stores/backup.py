@@ -20,6 +20,7 @@ from msgspec import Struct
 from parley.clock import iso, now_ms
 from parley.errors import ConfigurationError
 from parley.file_modes import make_private_file, make_private_folder
+from parley.stores.damage import damage_in, damaged, opening
 from parley.stores.locking import LOCK, lock
 from parley.stores.schema import missing
 from parley.stores.sqlite import FILE
@@ -93,8 +94,14 @@ def _copy_database(source: Path, to: Path) -> int:
     """How many runs there are in the copy. All pages at once: a step of its own for each part would begin anew whenever
     somebody writes in between."""
     make_private_file(to)
-    with closing(sqlite3.connect(source, timeout=30)) as live, closing(sqlite3.connect(to)) as copy:
+    with (
+        opening(source),
+        closing(sqlite3.connect(source, timeout=30)) as live,
+        closing(sqlite3.connect(to)) as copy,
+    ):
         live.backup(copy, pages=-1)
+        if found := damage_in(copy):
+            raise ConfigurationError(f"{damaged(source, found)} Nothing was backed up.")
         # One file without a companion, wherever it is taken.
         copy.execute("PRAGMA journal_mode = DELETE")
         return copy.execute("SELECT count(*) FROM runs").fetchone()[0]

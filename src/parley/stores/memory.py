@@ -80,6 +80,13 @@ class MemoryStore:
     async def unfinished(self, principal: str, most: int) -> int:
         return sum(head.run.principal == principal and not head.run.ended for head in self._heads.values())
 
+    async def waiting(self, agent: str, most: int) -> int:
+        return len(await self.runs_in(State.SUBMITTED, agent=agent, limit=most))
+
+    async def ahead(self, run: RunId, agent: str, most: int) -> int | None:
+        waiting = [one.id for one in await self.runs_in(State.SUBMITTED, agent=agent, limit=len(self._heads))]
+        return min(most, waiting.index(run)) if run in waiting else None
+
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         found = [head.run for head in self._heads.values() if _matches(head.run, listing)]
         if listing.oldest:

@@ -106,6 +106,12 @@ last AS (SELECT seq, hash FROM gone ORDER BY seq DESC LIMIT 1),
 released AS (DELETE FROM keys WHERE scope = $4 AND version <= $2)
 UPDATE runs SET floor = last.seq, floor_hash = last.hash, snapshot = $3 FROM last WHERE run_id = $1"""
 
+_WAITING = "SELECT count(*) FROM (SELECT FROM runs WHERE state = 'submitted' AND agent = $1 LIMIT $2) AS few"
+_AHEAD = """
+SELECT (SELECT count(*) FROM (
+  SELECT FROM runs AS other WHERE state = 'submitted' AND agent = $1 AND other.arrival < run.arrival LIMIT $2) AS few)
+FROM runs AS run WHERE run_id = $3 AND state = 'submitted'"""
+
 _NOTHING = frozenset(("INSERT 0 0", "UPDATE 0", "DELETE 0"))
 
 _encode_run = msgspec.msgpack.Encoder().encode
@@ -184,6 +190,14 @@ class PostgresStore:
         sql = "SELECT count(*) FROM (SELECT FROM runs WHERE principal = $1 AND NOT ended LIMIT $2) AS few"
         row = await self._one(sql, principal, most)
         return row[0] if row else 0
+
+    async def waiting(self, agent: str, most: int) -> int:
+        row = await self._one(_WAITING, agent, most)
+        return row[0] if row else 0
+
+    async def ahead(self, run: RunId, agent: str, most: int) -> int | None:
+        row = await self._one(_AHEAD, agent, most, run)
+        return row[0] if row else None
 
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         where, values = filters(listing, "~>=~", "~<~")

@@ -26,6 +26,7 @@ from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing
 from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
 from parley.file_modes import make_private_file, make_private_folder, restrict
 from parley.ids import RunId
+from parley.stores.damage import check, opening, unavailable
 from parley.stores.library import NOTE, DatabaseLibrary, sqlite_text, statements
 from parley.stores.listings import filters, paged
 from parley.stores.locking import LOCK, lock
@@ -72,6 +73,13 @@ ON CONFLICT (scope, name) DO UPDATE
 _FORGET_KEYS = f"""
 DELETE FROM keys WHERE (scope, name) IN (
   SELECT scope, name FROM keys WHERE at < ? AND substr(scope, 1, 4) <> '{LASTING}' ORDER BY at LIMIT ?)"""
+
+# The state is part of the text, so that the partial index is used, and nothing but that.
+_WAITING = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE state = 'submitted' AND agent = ? LIMIT ?)"
+_AHEAD = """
+SELECT (SELECT count(*) FROM (
+  SELECT 1 FROM runs AS other WHERE state = 'submitted' AND agent = ? AND other.arrival < run.arrival LIMIT ?))
+FROM runs AS run WHERE run_id = ? AND state = 'submitted'"""
 
 _encode_run = msgspec.msgpack.Encoder().encode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
@@ -148,6 +156,14 @@ class SqliteReader:
         row = await self._one(sql, principal, most)
         return row[0] if row else 0
 
+    async def waiting(self, agent: str, most: int) -> int:
+        row = await self._one(_WAITING, agent, most)
+        return row[0] if row else 0
+
+    async def ahead(self, run: RunId, agent: str, most: int) -> int | None:
+        row = await self._one(_AHEAD, agent, most, run)
+        return row[0] if row else None
+
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         where, values = filters(listing)
         sql, given = paged(listing, where, values)
@@ -185,7 +201,7 @@ class SqliteReader:
         try:
             return await self._loop.run_in_executor(self._readers, lambda: work(self._connection()))
         except sqlite3.Error as error:
-            raise StoreUnavailable("The store could not be read.") from error
+            raise unavailable(self._path, error, "The store could not be read.") from error
 
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
@@ -211,22 +227,40 @@ def _page(run: RunId, rows: Iterable[Row]) -> list[Event]:
     return events
 
 
+def _opened(path: Path) -> sqlite3.Connection:
+    """A database that is up to date, and not seen to be damaged."""
+    connection = connect(path)
+    try:
+        check(path, connection)
+        migrate_sqlite(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 class SqliteStore(SqliteReader):
     """The one writer of a data directory."""
 
     def __init__(self, directory: Path) -> None:
-        make_private_folder(directory)
-        super().__init__(directory / FILE)
-        self._lock = lock(directory / LOCK)
+        path = directory / FILE
+        with opening(path):
+            make_private_folder(directory)
+            self._lock = lock(directory / LOCK)
+            try:
+                self._writing = _opened(path)
+                first = self._writing.execute("SELECT coalesce(max(arrival), 0) + 1 FROM runs").fetchone()[0]
+            except BaseException:
+                os.close(self._lock)
+                raise
+        super().__init__(path)
+        self._arrivals = count(first)
         self._waiting: list[Waiting] = []
         self._backlog: list[Waiting] = []
         self._closing = False
         self._committed = 0
         """How many batches the writer has committed."""
         self._queue: queue.SimpleQueue[list[Waiting] | None] = queue.SimpleQueue()
-        self._writing = connect(self._path)
-        migrate_sqlite(self._writing)
-        self._arrivals = count(self._writing.execute("SELECT coalesce(max(arrival), 0) + 1 FROM runs").fetchone()[0])
         self._writer = threading.Thread(target=self._write, name="parley-write", daemon=True)
         self._writer.start()
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from parley.errors import StoreUnavailable
 from parley.file_modes import make_private_folder
+from parley.stores.damage import unavailable
 from parley.stores.schema import migrate_sqlite
 from parley.stores.sqlite import connect
 
@@ -30,7 +31,8 @@ class SqliteThread:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(self._opened()))
         except sqlite3.Error as error:
-            raise StoreUnavailable("The store did not take the record, or could not be read.") from error
+            words = "The store did not take the record, or could not be read."
+            raise unavailable(self._path, error, words) from error
 
     async def close(self) -> None:
         self._closed = True

@@ -20,7 +20,7 @@ from parley.engine.audit import all_runs, verify_run
 from parley.engine.ports import LASTING, READ_BYTES, Append, Head, Key, Listing
 from parley.engine.ports import LogStore as Store
 from parley.errors import KeyTaken, StoreUnavailable, VersionConflict
-from parley.ids import RunId
+from parley.ids import RunId, new_run_id
 from parley.stores.memory import MemoryStore
 from parley.testing.logs import LogWriter, put
 
@@ -204,6 +204,15 @@ class StoreContract:
         assert await store.find_key(scope, "b") is None
         assert await store.find_key("scope", "a") is not None
         assert await store.find_key(others, "a") is not None
+
+    async def test_what_waits_is_counted_up_to_a_limit_and_before_a_run(self, store: Store) -> None:
+        logs = [LogWriter(at=9 - number) for number in range(5)]
+        for log in logs:
+            await put(store, log.start())
+        await put(store, logs[1].append(Started(1, "r")))
+        assert [await store.waiting("agent", most) for most in (2, 4, 9)] == [2, 4, 4]
+        assert [await store.ahead(log.run_id, "agent", 2) for log in logs] == [0, None, 1, 2, 2]
+        assert (await store.waiting("other", 9), await store.ahead(new_run_id(), "agent", 9)) == (0, None)
 
     async def test_runs_in_a_state_come_in_order_of_arrival(self, store: Store) -> None:
         logs = [LogWriter(at=9), LogWriter(at=8), LogWriter(at=7), LogWriter(at=6)]

@@ -15,7 +15,8 @@ writer = LlmDriver(
         input_modes=OfflineModel().reads,
     ),
     OfflineModel(pause_s=0),
-    Sampling(),
+    Sampling(max_tokens=1000),
+    models=("offline-*",),
 )  # fmt: skip
 
 

@@ -258,6 +258,36 @@ async def test_delete_forgets_the_document_and_its_versions(desk: Desk, mode: st
     assert (await desk.ask(conversation, mode, "read")).result is None
 
 
+@pytest.mark.parametrize(
+    ("config", "details"),
+    [
+        ({"model": "dearest"}, {"field": "model", "reason": "model_not_allowed"}),
+        ({"model": "other:offline-2"}, {"field": "model", "reason": "model_not_allowed"}),
+        ({"maxTokens": 1001}, {"field": "maxTokens", "limit": 1000, "reason": "token_limit_exceeded"}),
+    ],
+)
+async def test_a_caller_cannot_choose_what_the_agents_definition_does_not_allow(
+    desk: Desk, config: dict[str, object], details: dict[str, object]
+) -> None:
+    conversation, _, _ = await desk.planned("build")
+    refused = await desk.ask(conversation, "build", "rerun", rerunConfig=config)
+    assert refused.refusal == (403, "FORBIDDEN")
+    assert refused.body["error"]["details"] == details
+    assert (await desk.ask(conversation, "build", "list")).result["total"] == 2
+    own = await desk.ask(conversation, "build", "rerun", rerunConfig={"model": "offline", "maxTokens": 1000})
+    assert own.result["version"]["versionNumber"] == 3
+
+
+@pytest.mark.parametrize("mode", ["plan", "build"])
+async def test_a_merge_uses_only_models_that_the_agents_definition_allows(desk: Desk, mode: str) -> None:
+    conversation, first, second = await desk.planned(mode)
+    refused = await desk.ask(
+        conversation, mode, "merge_versions", versionIds=[first, second], mergePrompt="Keep all of it",
+        llmConfig={"model": "dearest"},
+    )  # fmt: skip
+    assert refused.refusal == (403, "FORBIDDEN")
+
+
 async def test_rerun_asks_once_more_for_what_a_version_was_made_of(desk: Desk) -> None:
     conversation, first, second = await desk.planned("build")
     config = {"model": "offline-3", "temperature": 0.1, "maxTokens": 500}

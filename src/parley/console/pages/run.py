@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from parley.console.desk import Desk
-from parley.console.live import frames, read_timeline
+from parley.console.live import frames, read_earlier, read_timeline
 from parley.console.pages.page import Page
 from parley.console.rendering import run_path
 from parley.console.replies import Reply, Stream, redirect
@@ -143,10 +143,11 @@ class RunPages:
 
     async def _seen(self, run: Run, before: int) -> Seen:
         exchange = self._desk.exchange
-        timeline = await read_timeline(exchange, run.id)
+        timeline = await (read_earlier(exchange, run, before) if before else read_timeline(exchange, run.id))
         shown = [entry for entry in timeline.entries.values() if not before or entry.seq < before]
-        earlier = shown[-ENTRIES].seq if len(shown) > ENTRIES else 0
-        return Seen(timeline.run or run, shown[-ENTRIES:], earlier, await place_in_queue(exchange, run))
+        earlier = shown[-ENTRIES].seq if len(shown) > ENTRIES else timeline.start + 1 if timeline.partial else 0
+        current = run if before else timeline.run or run
+        return Seen(current, shown[-ENTRIES:], earlier, await place_in_queue(exchange, run))
 
 
 def _number(text: str, field: str) -> int:

@@ -14,6 +14,7 @@ from parley.errors import Invalid
 
 Binding = Literal["JSONRPC", "HTTP+JSON", "GRPC"]
 BINDINGS: tuple[Binding, ...] = ("JSONRPC", "HTTP+JSON")
+ANY = "*/*"
 _MODES = ("text/plain", "application/json")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
@@ -58,12 +59,14 @@ def completed(agent: Agent, known: Known | None) -> Agent:
     skills = agent.skills
     if not skills or skills == (plain_skill(agent.slug, agent.name, agent.description),):
         skills = (known.skills if known else ()) or (plain_skill(agent.slug, agent.name, description),)
-    # A remote that has not been asked yet may read anything; it refuses by itself what it does not.
+    # The modes of a card are the remote's defaults, and its skills may read more: it refuses by itself what it does not
+    # read. Ours says both, so that nothing is refused here unless the definition says so.
+    modes = (*(known.input_modes if known else ()), ANY)
     return replace(
         agent,
         description=description,
         skills=skills,
-        input_modes=agent.input_modes or (known.input_modes if known else ()) or ("*/*",),
+        input_modes=agent.input_modes or tuple(dict.fromkeys(modes)),
         output_modes=agent.output_modes or (known.output_modes if known else ()) or _MODES,
     )
 

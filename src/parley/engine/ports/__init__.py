@@ -2,7 +2,17 @@
 
 from parley.engine.ports.blobs import Blobs, PassingBlobs
 from parley.engine.ports.cluster import Cluster, Heard, Signals
-from parley.engine.ports.drivers import Distant, Driver, Forsaken, Gated, Leaving, Salvaging, kind_of
+from parley.engine.ports.drivers import (
+    Approving,
+    Distant,
+    Driver,
+    Forsaken,
+    Gated,
+    Leaving,
+    Salvaging,
+    Sampled,
+    kind_of,
+)
 from parley.engine.ports.library import Found, Legible, Library
 from parley.engine.ports.logs import (
     LASTING,
@@ -30,6 +40,7 @@ __all__ = [
     "READ_BYTES",
     "Answered",
     "Append",
+    "Approving",
     "Archive",
     "Blobs",
     "Cluster",
@@ -58,6 +69,7 @@ __all__ = [
     "Record",
     "Records",
     "Salvaging",
+    "Sampled",
     "Sampling",
     "Signals",
     "Speech",

@@ -46,6 +46,25 @@ class Gated(Protocol):
 
 
 @runtime_checkable
+class Approving(Protocol):
+    """A driver whose agent uses some tools only with a person's approval."""
+
+    @property
+    def approve(self) -> tuple[str, ...]:
+        """Which tools: `server/tool`, `server`, `tool`, or `*` for all."""
+        ...
+
+
+@runtime_checkable
+class Sampled(Protocol):
+    """A driver that asks a model, and lets callers choose how, within the limits of its agent's definition."""
+
+    def check_sampling(self, model: str | None, max_tokens: int | None) -> None:
+        """Raise ModelNotAllowed or TokenLimitExceeded for what the definition does not allow."""
+        ...
+
+
+@runtime_checkable
 class Leaving(Protocol):
     """A driver whose work leaves something on this machine that nobody needs once the run has ended."""
 

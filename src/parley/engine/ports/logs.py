@@ -137,6 +137,15 @@ class Store(Readable, Protocol):
         """Runs in a state, in the order in which they arrived."""
         ...
 
+    async def waiting(self, agent: str, most: int) -> int:
+        """How many submitted runs of an agent there are, counted up to `most`."""
+        ...
+
+    async def ahead(self, run: RunId, agent: str, most: int) -> int | None:
+        """How many submitted runs of its agent arrived before this one, counted up to `most`; None if this run does
+        not wait."""
+        ...
+
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         """A page of runs, and how many there are on all pages. Those that were erased are not among them."""
         ...

@@ -127,7 +127,7 @@ def card(
         },
         "defaultInputModes": list(agent.input_modes),
         "defaultOutputModes": list(agent.output_modes),
-        "skills": [_skill(skill) for skill in (*agent.skills, *(more.skills if more else ()))],
+        "skills": [_skill(skill, agent) for skill in (*agent.skills, *(more.skills if more else ()))],
         **_about(agent),
     }
     schemes = _schemes(access, extended=agent.extended is not None)
@@ -264,11 +264,13 @@ def _extension(extension: Extension) -> Json:
     return {"uri": extension.uri, "description": extension.description, "required": extension.required}
 
 
-def _skill(skill: Skill) -> Json:
-    """Required members are never empty: §8.4.1 signs them, and the official SDKs leave empty ones out."""
+def _skill(skill: Skill, agent: Agent) -> Json:
+    """Required members are never empty: §8.4.1 signs them, and the official SDKs leave empty ones out. The modes are
+    the agent's, and optional in A2A; some clients cannot read a skill without them (fasta2a)."""
     wire: Json = {
         "id": skill.id, "name": skill.name, "description": skill.description or skill.name,
         "tags": list(skill.tags) or ["general"],
+        "inputModes": list(agent.input_modes), "outputModes": list(agent.output_modes),
     }  # fmt: skip
     if skill.examples:
         wire["examples"] = list(skill.examples)

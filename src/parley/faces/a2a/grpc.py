@@ -311,9 +311,14 @@ def _as_spoken(dialect: Dialect, context: Context) -> Dialect:
 
 
 def _check_version(asked: str, dialect: Dialect) -> None:
-    """The service names its version already; a client that asks for another one is told so."""
-    if asked and ".".join(asked.split(".")[:2]) != dialect.version:
+    """A call without a version is one of 0.3 (§3.6.2), which the service of 1.0 does not serve. Its name says 1.0
+    already, but the specification makes no exception for gRPC, and the official clients (Python, Java, Go, JavaScript)
+    send the metadata with every call."""
+    if ".".join((asked or "0.3").split(".")[:2]) == dialect.version:
+        return
+    if asked:
         raise VersionNotSupported(f"A2A-Version {asked[:20]!r} is not served by this service; {dialect.version} is.")
+    raise VersionNotSupported("This is the service of A2A 1.0: send the metadata a2a-version: 1.0.")
 
 
 async def _abort(context: Context, error: ParleyError) -> Any:

@@ -70,7 +70,7 @@ class Streaming:
         return Stream(self._steps(run, follower, until_settled=until_settled), follower)
 
     async def from_now(self, run_id: RunId, history_length: int | None = None, *, until_settled: bool) -> Stream:
-        view = await self._exchange.view(run_id)
+        view = await self._exchange.view(run_id, history=history_length)
         follower = await self._exchange.follow(run_id, view.run.version)
         steps = self._steps(
             view.run, follower, until_settled=until_settled, view=view, history_length=history_length

@@ -12,6 +12,7 @@ from parley.engine.elsewhere import Elsewhere
 from parley.engine.exchange import Exchange
 from parley.errors import NotFound, Unauthenticated
 from parley.faces.edge.claims import Platform
+from parley.faces.edge.packages import Packages
 from parley.faces.edge.runtimes import edge_agent
 from parley.faces.edge.serving import Action, Reply, route
 from parley.security.runtimes import CODE_LIFE_S, Code, Runtime, Runtimes
@@ -22,13 +23,15 @@ ENDPOINT = "http://localhost:18789/run-task"
 
 class PairingCalls:
     def __init__(
-        self, exchange: Exchange, elsewhere: Elsewhere, runtimes: Runtimes, platform: Platform, base_url: str
-    ) -> None:
+        self, exchange: Exchange, elsewhere: Elsewhere, runtimes: Runtimes, platform: Platform, base_url: str,
+        packages: Packages,
+    ) -> None:  # fmt: skip
         self._exchange = exchange
         self._elsewhere = elsewhere
         self._runtimes = runtimes
         self._platform = platform
         self._base_url = base_url
+        self._packages = packages
 
     def routes(self) -> list[Route]:
         return [
@@ -43,12 +46,13 @@ class PairingCalls:
         return 201, {
             "pairing_token": code.text, "agent_id": agent.slug, "agent_name": agent.name, "api_base": self._base_url,
             "expires_at": iso(code.expires_at), "expires_in_seconds": CODE_LIFE_S, "instruction": words,
+            "package_url": self._packages.address,
         }  # fmt: skip
 
     async def new_code(self, agent: Agent) -> tuple[Code, str]:
         """A code, and what a person gives to an AI assistant with it."""
         code = await self._runtimes.pair(agent.slug)
-        return code, instruction(agent, code, self._platform, self._base_url)
+        return code, instruction(agent, code, self._platform, self._base_url, self._packages.install)
 
     async def state(self, scope: Scope, receive: Receive) -> Reply:
         agent = edge_agent(self._exchange, scope["path_params"]["slug"])
@@ -84,7 +88,7 @@ class PairingCalls:
         }  # fmt: skip
 
 
-def instruction(agent: Agent, code: Code, platform: Platform, base_url: str) -> str:
+def instruction(agent: Agent, code: Code, platform: Platform, base_url: str, install: str) -> str:
     """What a person gives to an AI assistant: one way, and nothing to choose."""
     until = datetime.fromtimestamp(code.expires_at / 1000, UTC)
     return (
@@ -93,7 +97,7 @@ def instruction(agent: Agent, code: Code, platform: Platform, base_url: str) -> 
         f"The platform's address is {base_url}. The pairing code is {code.text}; "
         f"it works once, until {until:%H:%M} UTC.\n\n"
         f"Run these commands, one after another:\n\n"
-        f"    pip install parley-edge\n"
+        f"    {install}\n"
         f"    a2a-runtime pair --api-base {base_url} --code {code.text}\n"
         f"    a2a-runtime start\n\n"
         f"Leave the last one running; nothing on this computer has to be reachable from outside. "

@@ -14,7 +14,9 @@ from parley.engine.exchange import Exchange
 from parley.engine.ports import Distant
 from parley.errors import AgentNotFound, NotAnEdgeAgent
 from parley.faces.edge.claims import Platform, lease_id, lease_named
-from parley.faces.edge.serving import Reply, body_of, instance_of, route, rung, token_of, watching
+from parley.faces.edge.operations import ATTACH, CONTROL, DETACH, HEARTBEAT, STATUS
+from parley.faces.edge.replies import Attached, Beat, Detached, Renewed, RuntimeStatus, Stops
+from parley.faces.edge.serving import Reply, body_of, instance_of, rung, token_of, watching
 from parley.faces.edge.words import AttachIn, ControlIn, HeartbeatIn, HeldIn, Nothing
 from parley.ids import RunId, is_id
 from parley.security.runtimes import Described, Runtime, Runtimes
@@ -45,13 +47,12 @@ class RuntimeCalls:
         self._lease_s = lease_s
 
     def routes(self) -> list[Route]:
-        at = "/agent-runtimes/runtime"
         return [
-            route("POST", f"{at}/attach-via-pairing", self.attach),
-            route("POST", f"{at}/heartbeat", self.heartbeat),
-            route("POST", f"{at}/control", self.control),
-            route("POST", f"{at}/detach", self.detach),
-            route("GET", f"{at}/status", self.status),
+            ATTACH.served_by(self.attach),
+            HEARTBEAT.served_by(self.heartbeat),
+            CONTROL.served_by(self.control),
+            DETACH.served_by(self.detach),
+            STATUS.served_by(self.status),
         ]
 
     async def attach(self, scope: Scope, receive: Receive) -> Reply:
@@ -62,12 +63,11 @@ class RuntimeCalls:
             await self._elsewhere.release_all(str(before.principal))
         # Whoever still waits in the other's name is told at once.
         self._exchange.offer(runtime.agent)
-        return 200, {
-            "runtime_token": token, "runtime_id": runtime.id,
-            "agent_id": runtime.agent, "agent_name": edge_agent(self._exchange, runtime.agent).name,
-            "platform": self._platform, "heartbeat_interval_seconds": _number(self._runtimes.heartbeat_s),
-            "pull_interval_seconds": PULL_INTERVAL_S, "lease_seconds": _number(self._lease_s),
-        }  # fmt: skip
+        return 200, Attached(
+            token, runtime.id, runtime.agent, edge_agent(self._exchange, runtime.agent).name, self._platform,
+            heartbeat_interval_seconds=_number(self._runtimes.heartbeat_s),
+            pull_interval_seconds=PULL_INTERVAL_S, lease_seconds=_number(self._lease_s),
+        )  # fmt: skip
 
     async def heartbeat(self, scope: Scope, receive: Receive) -> Reply:
         runtime = await self._runtimes.runtime_for(token_of(scope))
@@ -76,19 +76,13 @@ class RuntimeCalls:
         await self._runtimes.note(runtime, told.status or "ready")
         claims = [(one.task_run_id, await self._lease(runtime, one, instance)) for one in told.task_runs or ()]
         held = await self._elsewhere.renew([lease for _, lease in claims if lease is not None])
-        renewed = [one for one in held if one.standing == "held"]
-        return 200, {
-            "runtime_id": runtime.id, "agent_id": runtime.agent, "server_time": iso(now_ms()),
-            "task_runs": [
-                {"task_run_id": one.lease.run, "lease_id": lease_id(one.lease), "lease_expires_at": iso(one.until)}
-                for one in renewed
-            ],
-            "lost_task_run_ids": [
-                *(run_id for run_id, lease in claims if lease is None),
-                *(one.lease.run for one in held if one.standing == "lost"),
-            ],
-            "cancel_task_run_ids": [one.lease.run for one in held if one.standing == "canceled"],
-        }  # fmt: skip
+        unknown = [run_id for run_id, lease in claims if lease is None]
+        return 200, Beat(
+            runtime.id, runtime.agent, iso(now_ms()),
+            [Renewed(one.lease.run, lease_id(one.lease), iso(one.until)) for one in held if one.standing == "held"],
+            lost_task_run_ids=[*unknown, *(one.lease.run for one in held if one.standing == "lost")],
+            cancel_task_run_ids=[one.lease.run for one in held if one.standing == "canceled"],
+        )  # fmt: skip
 
     async def control(self, scope: Scope, receive: Receive) -> Reply:
         """Answers as soon as something is to be stopped; else when the time is up."""
@@ -103,7 +97,7 @@ class RuntimeCalls:
                     canceled, lost = await self._to_stop(owner, runtime.agent, run_ids)
                     left_s = until - asyncio.get_running_loop().time()
                     if canceled or lost or left_s <= 0:
-                        return 200, {"cancel_task_run_ids": canceled, "lost_task_run_ids": lost}
+                        return 200, Stops(canceled, lost)
                     await rung(bell, left_s, gone)
                     await self._runtimes.check(runtime)
 
@@ -113,18 +107,17 @@ class RuntimeCalls:
         instance = instance_of(scope)
         await self._runtimes.note(runtime, "detached")
         await self._elsewhere.release_instance(str(runtime.principal), instance)
-        return 200, {"runtime_id": runtime.id, "detached": True}
+        return 200, Detached(runtime.id)
 
     async def status(self, scope: Scope, receive: Receive) -> Reply:
         runtime = await self._runtimes.runtime_for(token_of(scope))
         seen = await self._runtimes.last_seen(runtime)
         waiting = await self._exchange.store.runs_in(State.SUBMITTED, agent=runtime.agent, limit=MAX_COUNTED)
         agent = edge_agent(self._exchange, runtime.agent)
-        return 200, {
-            "runtime_id": runtime.id, "agent_id": agent.slug, "agent_name": agent.name,
-            "platform": self._platform, "attached_at": iso(runtime.attached_at), "last_seen_at": iso(seen.at),
-            "active": True, "queued": len(waiting), "running": await self._elsewhere.running(str(runtime.principal)),
-        }  # fmt: skip
+        return 200, RuntimeStatus(
+            runtime.id, agent.slug, agent.name, self._platform, iso(runtime.attached_at), iso(seen.at), active=True,
+            queued=len(waiting), running=await self._elsewhere.running(str(runtime.principal)),
+        )  # fmt: skip
 
     async def _lease(self, runtime: Runtime, held: HeldIn, instance: str) -> Lease | None:
         if held.lease_id is not None:

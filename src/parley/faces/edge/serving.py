@@ -28,13 +28,13 @@ def route(method: str, path: str, action: Action) -> Route:
         try:
             status, content = await action(scope, receive)
         except ParleyError as error:
-            return await _refuse(send, error)
+            return await refuse(send, error)
         return await answer(send, status, content, _PRIVATE)
 
     return Route(path, Endpoint(handle), methods=[method])
 
 
-async def _refuse(send: Send, error: ParleyError) -> None:
+async def refuse(send: Send, error: ParleyError) -> None:
     """`{"error": {"code", "message"}}`: the code is ours, in words."""
     status, _ = status_of(error)
     headers = [*_PRIVATE, *retry_headers(error)]

@@ -18,8 +18,10 @@ from parley.engine.ports import LASTING, Key
 from parley.errors import Forbidden, InvalidArtifact, LeaseLost, RunNotFound
 from parley.faces.edge import files, outputs
 from parley.faces.edge.claims import Platform, held_lease, lease_id, snapshot, task_type
+from parley.faces.edge.operations import ARTIFACT, COMPLETE, FAIL, PROGRESS, PULL, RELEASE
+from parley.faces.edge.replies import Ended, Progressed, Pulled, Released, TaskRun
 from parley.faces.edge.runtimes import edge_agent
-from parley.faces.edge.serving import Reply, body_of, decoded, instance_of, route, rung, token_of, watching
+from parley.faces.edge.serving import Reply, body_of, decoded, instance_of, rung, token_of, watching
 from parley.faces.edge.words import ArtifactIn, EndIn, ProgressIn, PullIn, ReleaseIn
 from parley.faces.http import MAX_BODY, ClientGone, read_json
 from parley.security.runtimes import Runtime, Runtimes
@@ -53,12 +55,12 @@ class TaskRunCalls:
 
     def routes(self) -> list[Route]:
         return [
-            route("POST", "/agent-accounts/{agent}/task-runs/pull", self.pull),
-            route("POST", "/task-runs/{id}/progress", self.progress),
-            route("POST", "/task-runs/{id}/artifacts", self.artifact),
-            route("POST", "/task-runs/{id}/complete", self.complete),
-            route("POST", "/task-runs/{id}/fail", self.fail),
-            route("POST", "/task-runs/{id}/release", self.release),
+            PULL.served_by(self.pull),
+            PROGRESS.served_by(self.progress),
+            ARTIFACT.served_by(self.artifact),
+            COMPLETE.served_by(self.complete),
+            FAIL.served_by(self.fail),
+            RELEASE.served_by(self.release),
         ]
 
     async def pull(self, scope: Scope, receive: Receive) -> Reply:
@@ -71,7 +73,7 @@ class TaskRunCalls:
         await self._runtimes.note(runtime)
         async with watching(receive) as gone:
             claims = await self._pulled(runtime, instance_of(scope), wanted, gone)
-        return 200, {"task_runs": [self._shown(claim) for claim in claims]}
+        return 200, Pulled([self._shown(claim) for claim in claims])
 
     async def progress(self, scope: Scope, receive: Receive) -> Reply:
         """With nothing to show it only renews the lease."""
@@ -83,10 +85,7 @@ class TaskRunCalls:
         held = (await self._elsewhere.renew([lease]))[0]
         if status is None and held.standing in ("lost", "over"):
             raise LeaseLost("The lease was lost; the task is not this runtime's any more.")
-        return 200, {
-            "task_run_id": run.id, "lease_expires_at": iso(held.until or now_ms()),
-            "cancel_requested": held.standing == "canceled",
-        }  # fmt: skip
+        return 200, Progressed(run.id, iso(held.until or now_ms()), cancel_requested=held.standing == "canceled")
 
     async def artifact(self, scope: Scope, receive: Receive) -> Reply:
         report = await self._addressed(scope, receive)
@@ -112,7 +111,7 @@ class TaskRunCalls:
     async def release(self, scope: Scope, receive: Receive) -> Reply:
         report = await self._addressed(scope, receive)
         run = await self._elsewhere.release(report.lease(decoded(report.body, ReleaseIn).lease_id))
-        return 200, {"task_run_id": run.id, "status": run.state.value if run.ended else "queued"}
+        return 200, Released(run.id, run.state.value if run.ended else "queued")
 
     async def _pulled(self, runtime: Runtime, instance: str, wanted: PullIn, gone: "asyncio.Task[None]") -> list[Claim]:
         loop = asyncio.get_running_loop()
@@ -149,16 +148,16 @@ class TaskRunCalls:
         asked = _asked(ending)
         outcome = await self._elsewhere.finish(report.lease(told.lease_id), ending, _digest(asked, told))
         status = outcome.run.state.value if outcome.run.ended else asked
-        return 200, {"task_run_id": report.run.id, "status": status, "idempotent": outcome.replayed}
+        return 200, Ended(report.run.id, status, outcome.replayed)
 
-    def _shown(self, claim: Claim) -> dict[str, object]:
+    def _shown(self, claim: Claim) -> TaskRun:
         run = claim.run
-        return {
-            "id": run.id, "conversation_id": run.conversation, "workspace_id": run.conversation,
-            "task_type": task_type(claim.inputs), "input_snapshot": snapshot(claim.inputs),
-            "initiator_agent_id": claim.asked_by, "target_agent_id": run.agent, "platform": self._platform,
-            "attempt": run.rescues + 1, "lease_id": lease_id(claim.lease), "lease_expires_at": iso(claim.until),
-        }  # fmt: skip
+        return TaskRun(
+            run.id, conversation_id=run.conversation, workspace_id=run.conversation,
+            task_type=task_type(claim.inputs), input_snapshot=snapshot(claim.inputs),
+            initiator_agent_id=claim.asked_by, target_agent_id=run.agent, platform=self._platform,
+            attempt=run.rescues + 1, lease_id=lease_id(claim.lease), lease_expires_at=iso(claim.until),
+        )  # fmt: skip
 
 
 def _digest(asked: str, told: EndIn) -> bytes:

@@ -106,7 +106,8 @@ class RegistryCalls:
             owner_of(caller, id_)
         limit = number_of(query, "limit", MAX_PAGE, MAX_PAGE) or MAX_PAGE
         found = await self._nodes.peers(id_, query.get("q", ""), query.get("after", ""), limit)
-        return Reply(200, [peer_view(node) for node in found], page_headers([node.id for node in found], limit))
+        shown = [peer_view(node, internal=caller.node is not None) for node in found]
+        return Reply(200, shown, page_headers([node.id for node in found], limit))
 
     async def check_access(self, scope: Scope, receive: Receive) -> Reply:
         """A node learns only of itself: who may talk to whom among others is none of its business."""

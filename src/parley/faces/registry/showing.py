@@ -16,11 +16,12 @@ def event_view(event: NodeEvent) -> dict[str, object]:
     }  # fmt: skip
 
 
-def peer_view(node: Node) -> dict[str, object]:
-    """What those see who may talk to it."""
+def peer_view(node: Node, *, internal: bool) -> dict[str, object]:
+    """What those see who may talk to it. The internal address is for nodes that may: others get the external one."""
+    url = node.internal_url if internal else node.external_url
     return {
         "id": node.id, "name": node.name, "role": node.role, "tier": node.tier, "status": node.status.value,
-        "agent_card": Raw(node.card) if node.card else None, "url": node.internal_url, "parent_id": node.parent_id,
+        "agent_card": Raw(node.card) if node.card else None, "url": url, "parent_id": node.parent_id,
         "active_tasks": node.beat.active_tasks,
     }  # fmt: skip
 
@@ -29,8 +30,7 @@ def node_view(node: Node) -> dict[str, object]:
     """What the node itself sees, and its operators."""
     beat = node.beat
     return {
-        **peer_view(node),
-        "url": node.external_url, "internal_url": node.internal_url, "forwarded_to": node.forwarded_to,
+        **peer_view(node, internal=False), "internal_url": node.internal_url, "forwarded_to": node.forwarded_to,
         "runtime": node.runtime, "model": node.model, "external": node.external, "x": node.x, "y": node.y,
         "max_concurrent_tasks": node.max_concurrent_tasks, "budget_limit": node.budget_limit,
         "monthly_spend": beat.monthly_spend, "last_heartbeat_at": iso(beat.at) if beat.at else None,

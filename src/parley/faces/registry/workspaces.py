@@ -82,7 +82,7 @@ class WorkspaceCalls:
             raise NodeNotFound("workspace not found")
         node = await self._nodes.get(id_, card=True)
         node = replace(node, beat=self._nodes.liveness.noted(node))
-        return Reply(200, node_view(node) if caller.owns(id_) else peer_view(node))
+        return Reply(200, node_view(node) if caller.owns(id_) else peer_view(node, internal=caller.node is not None))
 
     async def patch(self, scope: Scope, receive: Receive) -> Reply:
         id_ = id_of(scope)
@@ -101,9 +101,15 @@ class WorkspaceCalls:
 
     async def hierarchy(self, scope: Scope, receive: Receive) -> Reply:
         id_ = id_of(scope)
-        owner_of(await self._callers.asking(scope, id_), id_)
+        caller = await self._callers.asking(scope, id_)
+        owner_of(caller, id_)
         above, node, children = await self._nodes.family(id_)
-        shown = {"ancestors": [peer_view(one) for one in above], "children": [peer_view(one) for one in children]}
+        ids = [one.id for one in (*above, *children)] if caller.node is not None else []
+        reachable = await self._nodes.hierarchy.reachable(id_, ids) if ids else ()
+        shown = {
+            "ancestors": [peer_view(one, internal=one.id in reachable) for one in above],
+            "children": [peer_view(one, internal=one.id in reachable) for one in children],
+        }
         return Reply(200, {**node_view(node), **shown})
 
     async def tokens(self, scope: Scope, receive: Receive) -> Reply:

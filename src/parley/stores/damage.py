@@ -1,0 +1,79 @@
+"""What is wrong with a SQLite database that cannot be used, in words for whoever operates it."""
+
+import sqlite3
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from parley.errors import ConfigurationError, StoreUnavailable
+
+CHECKED_AT_START = 32 * 1024 * 1024
+"""A larger file is not read through whenever a server starts; `parley doctor` does it."""
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+_NOT_OURS = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    return _primary(error) in _DAMAGED
+
+
+def described(path: Path, error: sqlite3.Error) -> str:
+    if is_damage(error):
+        return damaged(path, str(error))
+    if _primary(error) in _NO_ROOM:
+        return f"The database {path} cannot be written: {error}. Is the disk full?"
+    if _primary(error) in _NOT_OURS:
+        return f"The database {path} cannot be opened for writing: {error}. Check who owns it and its directory."
+    return f"The database {path} cannot be used: {error}."
+
+
+def damaged(path: Path, what: str) -> str:
+    return f"The database {path} is damaged: {what}. Move it away and restore a backup: parley restore."
+
+
+def unavailable(path: Path, error: sqlite3.Error, otherwise: str) -> StoreUnavailable:
+    return StoreUnavailable(f"The database {path.name} is damaged." if is_damage(error) else otherwise)
+
+
+@contextmanager
+def opening(path: Path) -> Generator[None, None, None]:
+    """While a database is opened to be used: ConfigurationError says why it cannot be."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise ConfigurationError(described(path, error)) from None
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename or path} cannot be used: {error.strerror}.") from None
+
+
+def damage_in(connection: sqlite3.Connection) -> str | None:
+    """Read through a whole database; the first thing that is wrong with it."""
+    try:
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        return str(error)
+    return None if found == "ok" else " ".join(str(found).split())
+
+
+def check(path: Path, connection: sqlite3.Connection) -> None:
+    """At start: a small database is read through, of a larger one only what is read anyway."""
+    if path.stat().st_size <= CHECKED_AT_START and (found := damage_in(connection)):
+        raise ConfigurationError(damaged(path, found))
+
+
+def damage_at(path: Path) -> str | None:
+    """The same for a file, which a server may be using. None also where it cannot be read at all."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as connection:
+            return damage_in(connection)
+    except sqlite3.Error as error:
+        return str(error) if is_damage(error) else None
+
+
+def _primary(error: sqlite3.Error) -> int:
+    """The result code, without what some of them say in detail."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
