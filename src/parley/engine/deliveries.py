@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parley.clock import Clock, now_ms
+from parley.clock import Clock, check_timestamp, now_ms
 from parley.core.nesting import readable
 from parley.core.sanitising import sanitised
 from parley.engine.ports import Place, Record, Records
@@ -42,6 +42,7 @@ class Deliveries:
 
     async def take(self, delivery: Delivery) -> bool:
         """False when the same event was taken before; KeyReused when its payload was another then."""
+        check_timestamp(delivery.about.get("occurred_at"), "occurred_at")
         digest = hashlib.sha256(msgspec.json.encode(delivery.payload, order="sorted")).digest()
         kept = Kept(_clean(delivery), digest)
         if await self._records.add(Record(KIND, "", delivery.id, msgspec.json.encode(kept), self._clock())):

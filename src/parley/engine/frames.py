@@ -1,6 +1,6 @@
 """Take the frames of a run: each has its effect once, however often it is sent, and on whichever replica."""
 
-from parley.clock import Clock, now_ms
+from parley.clock import Clock, check_timestamp, now_ms
 from parley.core.access import Principal
 from parley.core.commands import Fail
 from parley.core.frames import Frame, message_of
@@ -21,6 +21,7 @@ class Frames:
 
     async def take(self, run: Run, principal: Principal, frame: Frame) -> bool:
         """Durable when it returns; False when the same frame had been taken before."""
+        check_timestamp(frame.occurred_at, "occurred_at")
         key = Key(f"{LASTING}{run.id}", frame.id, frame.digest)
         try:
             outcome = await self._apply(run, principal, frame, key)

@@ -56,3 +56,10 @@ async def test_an_operator_reads_what_came_without_secrets_and_addresses(server:
     assert (one["eventId"], one["provider"], one["deliveryState"]) == ("resend_evt_123", "resend", "delivered")
     assert one["payload"] == {"api_key": "[REDACTED]", "to": "[REDACTED_EMAIL]", "bounces": 2}
     assert one["about"]["recipient"] == "[REDACTED_EMAIL]"
+
+
+@pytest.mark.parametrize("time", ["yesterday", "", "2026-02-30T18:00:00Z", "2026-02-19T18:00:00", "1771524000"])
+async def test_the_time_of_a_delivery_event_must_be_a_time(wire: Wire, time: str) -> None:
+    message = "occurred_at must be an RFC 3339 time such as 2026-02-19T18:00:00Z"
+    assert error_of(await wire.post(PATH, {**EVENT, "occurred_at": time})) == (400, "invalid_request", message)
+    assert (await wire.post(PATH, {**EVENT, "occurred_at": None})).status_code == 202

@@ -311,3 +311,14 @@ async def test_secrets_in_a_frame_reach_neither_log_nor_stream(
     assert "sk-abcdefgh12345678" not in shown
     log = await read_all(server.exchange.store, RunId(run))
     assert not any(secret in (event.body or b"") for event in log for secret in (b"hunter2", b"sk-abcdefgh12345678"))
+
+
+@pytest.mark.parametrize("type_", ["user_message", "finish", "cancel"])
+async def test_the_time_of_a_frame_must_be_a_time(wire: Wire, type_: str) -> None:
+    run = await wire.new_run()
+    frame = {"frame_id": "f1", "type": type_}
+    message = "occurred_at must be an RFC 3339 time such as 2026-02-19T18:00:00Z"
+    for time in ("yesterday", "2026-02-30T18:00:00Z", "2026-02-19T18:00:00"):
+        refused = await wire.frame(run, {**frame, "occurred_at": time})
+        assert error_of(refused) == (400, "invalid_request", message)
+    assert (await wire.frame(run, {**frame, "occurred_at": "2026-02-19T18:00:00+01:00"})).status_code == 202

@@ -14,6 +14,8 @@ Name = Annotated[str, Meta(min_length=1, max_length=255, pattern=NAME)]
 Id = Annotated[str, Meta(min_length=1, extra_json_schema={"maxLength": MAX_LENGTH, "pattern": f"^{PATTERN}$"})]
 """What the engine makes a run or a conversation of; it is the engine that refuses others."""
 Object = dict[str, Any]
+Timestamp = Annotated[str, Meta(description="RFC 3339 time with an offset, such as 2026-02-19T18:00:00Z")]
+"""Text on the wire; the engine refuses text that is not a time."""
 
 Status = Literal["created", "running", "canceling", "canceled", "succeeded", "failed"]
 Code = Literal[
@@ -41,7 +43,7 @@ class NewFrame(Struct, frozen=True):
     frame_id: Name
     type: Name
     payload: Object
-    occurred_at: str | None = None
+    occurred_at: Timestamp | None = None
 
 
 class CancelAsk(Struct, frozen=True):
@@ -57,7 +59,7 @@ class DeliveryEvent(Struct, frozen=True):
     message_id: str | None = None
     integration_id: str | None = None
     recipient: str | None = None
-    occurred_at: str | None = None
+    occurred_at: Timestamp | None = None
     reason: str | None = None
 
 
