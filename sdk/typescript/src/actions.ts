@@ -9,7 +9,9 @@ export type Result<K extends Key, M extends Manner> = M extends "reads"
   ? Actions[K]["result"]
   : NonNullable<Actions[K]["result"]>;
 
-type Widened<T> = { [Name in keyof T]: T[Name] extends true ? boolean : T[Name] };
+type Widened<T> = {
+  [Name in keyof T]: T[Name] extends true | null | undefined ? boolean | Exclude<T[Name], true> : T[Name];
+};
 
 /** What a request has beside mode, action and agent. That a `confirm` must be true is for the server to say. */
 export type Params<K extends Key> = Widened<Omit<Actions[K]["request"], "mode" | "action" | "agentSlug" | "metadata">>;

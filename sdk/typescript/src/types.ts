@@ -49,7 +49,7 @@ export interface BuildDeleteVersionRequest {
   agentSlug: string;
   metadata?: Record<string, unknown> | null;
   versionId: string;
-  confirm?: boolean | null;
+  confirm?: true | null;
   mode: "build";
   action: "delete_version";
 }
@@ -357,7 +357,7 @@ export interface OrchestrateCancelRequest {
   agentSlug: string;
   metadata?: Record<string, unknown> | null;
   orchestrationId?: string | null;
-  confirm?: boolean | null;
+  confirm?: true | null;
   mode: "orchestrate";
   action: "cancel";
 }
@@ -538,7 +538,7 @@ export interface PlanDeleteVersionRequest {
   agentSlug: string;
   metadata?: Record<string, unknown> | null;
   versionId: string;
-  confirm?: boolean | null;
+  confirm?: true | null;
   mode: "plan";
   action: "delete_version";
 }

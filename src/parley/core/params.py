@@ -45,9 +45,10 @@ def _storable(name: str, text: str) -> None:
         raise ParamInvalid(f"{name} must not contain the character U+0000.", field=name)
 
 
-def _confirmed(given: bool) -> None:
-    if not given:
-        raise ParamInvalid("confirm must be true: what is deleted cannot be brought back.", field="confirm")
+def _confirmed(given: bool | None, consequence: str = "what is deleted cannot be brought back") -> None:
+    """Refuse `confirm: false`; None is for actions that may be asked for without it."""
+    if given is False:
+        raise ParamInvalid(f"confirm must be true: {consequence}.", field="confirm")
 
 
 class LlmConfig(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -103,7 +104,10 @@ class SetCurrent(Params, frozen=True, rename="camel", kw_only=True):
 
 class DeleteVersion(Params, frozen=True, rename="camel", kw_only=True):
     version_id: Text
-    confirm: bool | None = None
+    confirm: Confirmed | None = None
+
+    def check(self) -> None:
+        _confirmed(self.confirm)
 
 
 class MergeVersions(Params, frozen=True, rename="camel", kw_only=True):
@@ -199,7 +203,10 @@ class ListOrchestrations(Params, frozen=True, rename="camel", kw_only=True):
 
 
 class CancelOrchestration(OneOrchestration, frozen=True, rename="camel", kw_only=True):
-    confirm: bool | None = None
+    confirm: Confirmed | None = None
+
+    def check(self) -> None:
+        _confirmed(self.confirm, "a cancelled orchestration cannot be resumed")
 
 
 class RetryStep(OneOrchestration, frozen=True, rename="camel", kw_only=True):

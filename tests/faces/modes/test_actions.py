@@ -211,6 +211,17 @@ async def test_delete_version_spares_the_current_one_and_never_reuses_a_number(d
 
 
 @pytest.mark.parametrize("mode", ["plan", "build"])
+async def test_delete_version_without_consent_deletes_nothing(desk: Desk, mode: str) -> None:
+    conversation, first, _ = await desk.planned(mode)
+    refused = await desk.ask(conversation, mode, "delete_version", versionId=first, confirm=False)
+    assert refused.refusal == (400, "MISSING_REQUIRED_PARAM")
+    assert refused.body["error"]["details"] == {"field": "confirm"}
+    assert (await desk.ask(conversation, mode, "list")).result["total"] == 2
+    gone = await desk.ask(conversation, mode, "delete_version", versionId=first, confirm=True)
+    assert gone.result["remainingVersionCount"] == 1
+
+
+@pytest.mark.parametrize("mode", ["plan", "build"])
 async def test_merge_versions_asks_the_agent_for_one(desk: Desk, mode: str) -> None:
     conversation, first, second = await desk.planned(mode)
     merged = await desk.ask(

@@ -196,6 +196,16 @@ async def test_pause_resume_and_what_each_answers(flows: Flows) -> None:
         assert (await flows.ask(conversation, action)).refusal == (409, "INVALID_STATE")
 
 
+async def test_cancel_without_consent_cancels_nothing(flows: Flows) -> None:
+    conversation, begun = await flows.created()
+    refused = await flows.ask(conversation, "cancel", confirm=False)
+    assert refused.refusal == (400, "MISSING_REQUIRED_PARAM")
+    assert refused.body["error"]["details"] == {"field": "confirm"}
+    assert (await flows.ask(conversation, "read")).result["orchestration"]["status"] == "running"
+    cancelled = (await flows.ask(conversation, "cancel", confirm=True)).result
+    assert (cancelled["orchestrationId"], cancelled["status"]) == (begun["id"], "cancelled")
+
+
 async def test_cancel_counts_what_was_done_and_what_was_not(flows: Flows) -> None:
     conversation, begun = await flows.created()
     refused = await flows.ask(conversation, "delete", confirm=True)
