@@ -1,5 +1,6 @@
 """SALUTE reports beside an Agent-Zero: whose they are, and what becomes of PACE."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,24 @@ async def test_a_plan_that_nobody_knows_is_shown_in_words(tmp_path: Path) -> Non
         await shows(client, task, "Bugfix Workflow: working (step 3/5, 60% complete), role: Bugfix Specialist")
         held.go.set()
         assert state(await settled(client, task)) == "completed"
+
+
+async def test_after_an_answer_the_same_failures_are_not_asked_about_again(tmp_path: Path) -> None:
+    reports, go = tmp_path / "reports", asyncio.Event()
+
+    async def stuck(chat: Chat, text: str) -> str:
+        write(reports, report("contingent", failures=5))
+        told = await chat.interventions.get()
+        write(reports, report("contingent", failures=5, step=4))
+        await go.wait()
+        write(reports, report("primary", step=5))
+        return f"Done with {told}"
+
+    async with agent_zero(stuck) as zero, parley(tmp_path / "data", zero, reports=str(reports)) as (_, client):
+        task = await begin(client, "Fix the bug")
+        await settled(client, task, "input_required")
+        await begin(client, "Use app.py", task=task)
+        await shows(client, task, "Bug Fix Workflow: working (step 4/5, 80% complete), role: Bugfix Specialist")
+        go.set()
+        ended = await settled(client, task)
+        assert (state(ended), texts(ended)) == ("completed", {"response-2": "Done with Use app.py"})

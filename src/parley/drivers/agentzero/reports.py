@@ -8,7 +8,7 @@ from parley.drivers.organised import Organised
 from parley.orgkernel.definitions import Role, Workflow
 from parley.orgkernel.pace import Evidence, GivenUp, Shown, given_up, shown
 from parley.orgkernel.reports import Found, Reports
-from parley.orgkernel.salute import Report
+from parley.orgkernel.salute import Report, status_text
 
 MARK = "salute:"
 SLACK_S = 1.0
@@ -41,6 +41,10 @@ class Bulletins:
     def told(self, report: Report, evidence: Evidence) -> Shown:
         """In the client's words, with the names that the organisation has for things."""
         return shown(report, *self._named(report), evidence)
+
+    def working(self, report: Report) -> str:
+        """Work under way in the client's words, whatever level the report says."""
+        return status_text(report, self._named(report)[0])
 
     def given_up(self, report: Report, evidence: Evidence) -> GivenUp:
         """The failure report, whatever level the report says."""

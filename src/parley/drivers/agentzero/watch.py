@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from parley.core.events import Canceled, Failed
-from parley.core.turns import Done, NeedInput, Output, Status, Text
+from parley.core.turns import Done, NeedInput, Note, Output, Status, Text
 from parley.drivers.agentzero.files import artifact, fetched
 from parley.drivers.agentzero.options import AgentZeroOptions, reports_folder, without_secrets
 from parley.drivers.agentzero.reports import MARK, Bulletins
@@ -54,6 +54,8 @@ class Watch:
         self.since = int(turn.notes.get("since", "0"))
         """When the newest message was sent (ms), and when the first one of this run was."""
         self.began = int(turn.notes.get("began", "0"))
+        self._asked_at = int(turn.notes.get("asked", "0"))
+        """How many failures there were in all when the client was last asked."""
         self._source = source
         self._bulletins = Bulletins(reports_folder(options), organised, turn.marks)
         self._levels = Levels(turn)
@@ -89,7 +91,10 @@ class Watch:
         self.stirred()
         self._levels.heard(news.report)
         said = self._bulletins.told(news.report, self._evidence())
-        if isinstance(said, GivenUp) or (isinstance(said, Guidance) and may_ask):
+        if isinstance(said, Guidance) and 0 < _failures(news.report) <= self._asked_at:
+            # The level still stems from before the client's answer: the work gets a chance to use it.
+            yield Status(self._bulletins.working(news.report), f"{MARK}{news.at!r}")
+        elif isinstance(said, GivenUp) or (isinstance(said, Guidance) and may_ask):
             async for output in self._escalated(said, ""):
                 yield output
         else:
@@ -113,6 +118,8 @@ class Watch:
         async for file in self._files(answer):
             yield file
         if not isinstance(said, GivenUp):
+            latest = self._bulletins.latest
+            yield Note({"asked": str(_failures(latest.report) if latest else 0)})
             yield NeedInput(said.text)
             return
         yield failure_report(said)
@@ -173,6 +180,10 @@ class Watch:
                 continue
             if content is not None:
                 yield artifact(path, content, roots)
+
+
+def _failures(report: Report) -> int:
+    return report.environment.tool_failures_total
 
 
 async def patiently(seconds: float, ask: Callable[[], Awaitable[Found]], most_s: float | None = None) -> Found:
