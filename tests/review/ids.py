@@ -83,6 +83,8 @@ def _read_into(app: Any, asked: str) -> Iterator[type[Struct]]:
 
 def _can_be_read(type_: type[Struct]) -> bool:
     """Whether values of this type can come in a request. An answer whose body is made later, for one, cannot."""
+    if type_.__module__.endswith(".replies"):
+        return False
     try:
         msgspec.json.Decoder(type_)
     except TypeError:

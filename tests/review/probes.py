@@ -65,6 +65,7 @@ PLAIN_AT: dict[tuple[str, str], str] = {
     ("POST /workspaces/{id}/delegate", "task"): WORDS,
     ("POST /workspaces/{id}/delegations/record", "task"): WORDS,
     ("GET /console/static/{edition}/{name}", "name"): "a file of ours, for everybody",
+    ("GET /agent-runtimes/packages/{filename}", "filename"): "a file of ours, for everybody",
 }
 
 APART: dict[tuple[str, str], str] = {
