@@ -20,6 +20,7 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 from google.protobuf import json_format
+from msgspec import UNSET
 
 from parley.core.agents import Skill
 from parley.core.conversations import Message
@@ -93,6 +94,10 @@ class Peer:
     ) -> AsyncGenerator[Step, None]:  # fmt: skip
         """Send, and follow if the remote streams; else what it says first."""
         request = pb.SendMessageRequest(message=message_out(message, task, context, hops))
+        if (forwarded := message.forwarded) is not None:
+            request.configuration.accepted_output_modes.extend(forwarded.output_modes)
+            if forwarded.metadata is not UNSET:
+                json_format.Parse(bytes(forwarded.metadata), request.metadata)
         if not self.streams:
             # A task that waits may still look as it did when the answer comes, so then it is waited for.
             request.configuration.return_immediately = task is None

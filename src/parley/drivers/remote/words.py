@@ -15,6 +15,7 @@ class Words(Struct, frozen=True):
     role: Literal["user", "agent"]
     parts: Parts
     code: str | None = None
+    metadata: Raw | UnsetType = UNSET
 
 
 class Snapshot(Struct, frozen=True):
@@ -26,13 +27,15 @@ class Snapshot(Struct, frozen=True):
     said: Words | None
     history: tuple[Words, ...]
     artifacts: tuple[Artifact, ...]
+    metadata: Raw | UnsetType = UNSET
 
 
 class Moved(Struct, frozen=True):
-    """A new status."""
+    """A new status, with the metadata that it adds to the task."""
 
     state: State
     said: Words | None
+    metadata: Raw | UnsetType = UNSET
 
 
 class Made(Struct, frozen=True):

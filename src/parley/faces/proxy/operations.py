@@ -1,6 +1,9 @@
 """The operations of A2A on a node, by way of our log."""
 
+from msgspec.structs import replace
+
 from parley.core.agents import Agent
+from parley.core.conversations import Forwarded
 from parley.core.nodes import node_of
 from parley.core.views import View
 from parley.engine.commands import Outcome
@@ -13,7 +16,7 @@ from parley.errors import CallQueued, NodeNotFound
 from parley.faces.a2a.card import Cards
 from parley.faces.a2a.operations import ACCEPTED, Operations
 from parley.faces.a2a.streaming import Stream
-from parley.faces.a2a.words import Ask
+from parley.faces.a2a.words import Ask, Call
 from parley.faces.sse import KEEP_ALIVE_S
 from parley.ids import RunId
 
@@ -29,6 +32,13 @@ class ProxyOperations(Operations):
         self._nodes = nodes
         self._proxying = proxying
         self._timeout_s = timeout_s
+
+    def _send(self, call: Call, agent: Agent, ask: Ask) -> Send:
+        """With the parts of the request that the agent is to see as they came."""
+        forwarded = Forwarded(ask.metadata, ask.output_modes, ask.context)
+        if forwarded == Forwarded():
+            return super()._send(call, agent, ask)
+        return super()._send(call, agent, replace(ask, message=replace(ask.message, forwarded=forwarded)))
 
     async def _accepted(self, send: Send, ask: Ask) -> Outcome:
         id_ = node_of(send.agent)
