@@ -3,14 +3,17 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from parley.testing.servers import hosting
+from parley import ArtifactChunk, Turn, agent
+from parley.node.flat import contents
+from parley.testing.servers import hosting, serving
 from tests.drivers.sdk_agent import sdk_server
 from tests.nodes.fleet import Fleet, Json
-from tests.nodes.targets import asked, call, message
+from tests.nodes.targets import asked, at, call, message
 
 HISTORY = {"history": [{"role": "user", "parts": [{"kind": "text", "text": "earlier"}]}], "depth": 2}
 TRACE = {"tool_trace": [{"tool": "search", "ms": 12}], "usage": {"input_tokens": 12, "output_tokens": 3}}
@@ -97,3 +100,17 @@ async def test_a_request_without_a_context_names_none_to_the_agent(small: Fleet)
         await call(small, node, asked("message/send", message=message("go")))
     assert not params[0]["message"].get("contextId")
     assert not params[0].get("metadata")
+
+
+async def test_media_types_of_text_and_data_survive_the_flat_form(small: Fleet, tmp_path: Path) -> None:
+    @agent("typed")
+    async def typed(turn: Turn):
+        """Makes a page and a table."""
+        yield ArtifactChunk("<p>hi</p>", id="page", media_type="text/html")
+        yield ArtifactChunk({"rows": 2}, id="table", media_type="application/vnd.table+json")
+
+    async with serving(tmp_path / "typed", [typed], store="memory") as target:
+        node = await at(small, target, "typed")
+        task = (await call(small, node, asked("message/send", message=message("go")))).json()["result"]
+    kinds = [(one["type"], one["content"]) for artifact in task["artifacts"] for one in contents(artifact)]
+    assert kinds == [("text/html", "<p>hi</p>"), ("application/vnd.table+json", {"rows": 2})]

@@ -250,6 +250,9 @@ def _lost(lost: Lost, task: str | None) -> Failed:
         return Failed("remote_lost", f"The remote agent cannot be reached any more ({lost.why}).")
     if lost.unsent:
         return Failed("remote_unreachable", f"The remote agent cannot be reached ({lost.why}).")
+    if lost.silent:
+        reason = "The remote agent took the message and did not answer in time; it may have begun all the same."
+        return Failed("remote_timeout", reason)
     return Failed(
         "remote_lost",
         f"The connection broke before the remote agent answered ({lost.why}); it may have begun all the same.",

@@ -254,7 +254,8 @@ def _translated(error: Exception) -> Exception:
     if isinstance(error, UnsupportedOperationError):
         return Refused("over", error.message)
     if isinstance(cause, httpx.TransportError):
-        return Lost(type(cause).__name__, unsent=isinstance(cause, _UNSENT))
+        unsent = isinstance(cause, _UNSENT)
+        return Lost(type(cause).__name__, unsent=unsent, silent=isinstance(cause, httpx.TimeoutException))
     if isinstance(cause, httpx.HTTPStatusError):
         return _status_translated(cause.response)
     if rpc := _rpc_status(error):

@@ -71,12 +71,14 @@ class Step(Struct, frozen=True):
 
 
 class Lost(Exception):
-    """The connection is gone, or there never was one (`unsent`): then nothing can have happened over there."""
+    """The connection is gone, or there never was one (`unsent`): then nothing can have happened over there.
+    `silent`: it was there, and nothing came in time."""
 
-    def __init__(self, why: str, *, unsent: bool = False) -> None:
+    def __init__(self, why: str, *, unsent: bool = False, silent: bool = False) -> None:
         super().__init__(why)
         self.why = why
         self.unsent = unsent
+        self.silent = silent
 
 
 Refusal = Literal["not_found", "over", "unknown", "credentials", "other"]

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from parley.clock import iso
-from parley.core.artifacts import Artifact, Part
+from parley.core.artifacts import Artifact, Part, combined
 from parley.core.events import ArtifactAdded, Event, task_metadata_of
 from parley.core.runs import Run, State
 from parley.core.views import Said, Status
@@ -286,10 +286,17 @@ def _parts_out(parts: tuple[Part, ...]) -> list[TextOut | FileOut | DataOut]:
 
 def _part_out(part: Part) -> TextOut | FileOut | DataOut:
     if part.text is not None:
-        return TextOut(part.text, part.metadata)
+        return TextOut(part.text, _typed(part, "text/plain"))
     if part.data is not UNSET:
-        return DataOut(as_object(part.data), part.metadata)
+        return DataOut(as_object(part.data), _typed(part, "application/json"))
     return FileOut(FileContent(part.filename, part.media_type, part.raw, part.url), part.metadata)
+
+
+def _typed(part: Part, default: str) -> Raw | UnsetType:
+    """Metadata of a part that has no member of its own for its media type."""
+    if part.media_type in (None, default):
+        return part.metadata
+    return combined(Raw(msgspec.json.encode({"mimeType": part.media_type})), part.metadata)
 
 
 def _update_out(run: Run, event: Event, last: bool) -> StatusUpdate | ArtifactUpdate | None:

@@ -1,5 +1,8 @@
 """The operations of A2A on a node, by way of our log."""
 
+from collections.abc import Callable
+from contextvars import ContextVar
+
 from msgspec.structs import replace
 
 from parley.core.agents import Agent
@@ -9,7 +12,7 @@ from parley.core.views import View
 from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange
 from parley.engine.nodes import Nodes
-from parley.engine.proxying import Proxying
+from parley.engine.proxying import Proxying, Waiting
 from parley.engine.push import Push
 from parley.engine.requests import Send
 from parley.errors import CallQueued, NodeNotFound
@@ -22,6 +25,10 @@ from parley.ids import RunId
 
 REACH_S = KEEP_ALIVE_S - 0.5
 """A stream begins after this time also when nobody knows yet whether the node is there."""
+
+
+KEEP_ALIVE: ContextVar[Callable[[], None]] = ContextVar("KEEP_ALIVE", default=lambda: None)
+"""Begins to keep the connection of the current request alive."""
 
 
 class ProxyOperations(Operations):
@@ -55,7 +62,8 @@ class ProxyOperations(Operations):
             raise
 
     async def _settled(self, outcome: Outcome) -> View:
-        return await self._proxying.settled(outcome, self._timeout_s)
+        waiting = Waiting(KEEP_ALIVE_S, KEEP_ALIVE.get())
+        return await self._proxying.settled(outcome, self._timeout_s, waiting)
 
     async def _opened(self, stream: Stream, outcome: Outcome) -> Stream:
         try:
