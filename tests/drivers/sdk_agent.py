@@ -11,7 +11,7 @@ from a2a.server.events import EventQueue
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
-from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Role
+from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Role, TaskState
 from starlette.applications import Starlette
 
 from parley.testing.servers import hosting
@@ -24,11 +24,13 @@ class Executor(AgentExecutor):
 
     def __init__(self) -> None:
         self.begun = 0
+        self.requests: list[RequestContext] = []
         self.canceled: list[str] = []
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         assert context.message is not None
         text = context.get_user_input()
+        self.requests.append(context)
         if text.startswith("reply"):
             await event_queue.enqueue_event(new_text_message("a direct answer", role=Role.ROLE_AGENT))
             return
@@ -48,6 +50,10 @@ class Executor(AgentExecutor):
             )
             await asyncio.sleep(0.05)
         await updater.complete(updater.new_agent_message([new_text_part("counted")]))
+
+    async def _trace(self, updater: TaskUpdater) -> None:
+        said = updater.new_agent_message([new_text_part("traced")], metadata={"tool_trace": [{"tool": "search"}]})
+        await updater.update_status(TaskState.TASK_STATE_COMPLETED, said, metadata={"usage": {"input_tokens": 12}})
 
     async def _ask(self, updater: TaskUpdater) -> None:
         await updater.requires_input(updater.new_agent_message([new_text_part("Which?")]))

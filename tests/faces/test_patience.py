@@ -111,7 +111,7 @@ async def test_an_answer_that_comes_just_when_the_waiting_becomes_long_is_a_whol
         sent.append(message)
 
     patient = patience.Patience(send)
-    patient._begin()
+    patient.start()
     await patient.answer(404, b"{}")
     assert [(message["type"], message.get("status")) for message in sent] == [
         ("http.response.start", 404), ("http.response.body", None),

@@ -270,3 +270,10 @@ async def test_the_internal_address_of_a_node_is_for_nodes_that_may_talk_to_it(g
     found = (await house.leaf.get(f"/workspaces/{house.leaf.id}/hierarchy")).json()
     urls = {one["name"]: one["url"] for one in found["ancestors"]}
     assert urls == {"Left": inside, "Root": outside}, "levels may not be skipped"
+
+
+async def test_the_answer_to_a_patch_shows_the_card(small: Fleet) -> None:
+    node = await small.online("One")
+    changed = (await small.ask("PATCH", f"/workspaces/{node.id}", {"name": "Two"})).json()
+    assert (changed["name"], changed["agent_card"]) == ("Two", CARD)
+    assert changed == (await small.ask("GET", f"/workspaces/{node.id}")).json()

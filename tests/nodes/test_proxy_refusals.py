@@ -1,6 +1,7 @@
 """What the proxy does not do, and how it says so."""
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -185,3 +186,43 @@ async def test_a_caller_that_goes_away_stops_nothing(small: Fleet, target: Serve
     gate.open.set()
     await until(lambda: target.exchange.execution.busy["holder"] == 0)
     assert gate.stopped == []
+
+
+async def test_a_silent_node_gets_504_also_when_the_caller_has_waited_for_long(
+    tmp_path: Path, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parley.faces.patience.KEEP_ALIVE_S", 0.01)
+    async with serving(tmp_path / "data", [], store="memory", proxy_timeout_s=0.5) as server:
+        fleet = Fleet(http, server.url)
+        async with mute(fleet) as node:
+            reply = await call(fleet, node, HELLO)
+    assert (reply.status_code, reply.json()["error"]) == (504, "workspace agent did not answer")
+
+
+async def test_a_long_call_is_kept_alive_once_the_node_has_taken_it(
+    small: Fleet, target: Server, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parley.faces.patience.KEEP_ALIVE_S", 0.01)
+    monkeypatch.setattr("parley.faces.proxy.operations.KEEP_ALIVE_S", 0.01)
+    node = await at(small, target, "holder")
+    async with small.http.stream("POST", f"{small.at}/workspaces/{node.id}/a2a", json=HELLO) as reply:
+        pieces = reply.aiter_bytes()
+        assert (await anext(pieces)).strip() == b""
+        gate.open.set()
+        rest = b"".join([piece async for piece in pieces])
+    assert json.loads(rest)["result"]["status"]["state"] == "completed"
+
+
+@pytest.mark.parametrize("method", ["message/send", "message/stream"])
+async def test_a_node_that_drops_the_connection_gets_502(small: Fleet, method: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if b"GET" in await reader.readuntil(b"\r\n\r\n"):
+            writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    node = await small.create("Dropping")
+    await node.register(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    async with server:
+        reply = await call(small, node, asked(method, message=message("hello")))
+    assert (reply.status_code, reply.json()["error"]) == (502, "workspace agent closed the connection")

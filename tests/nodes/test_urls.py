@@ -114,3 +114,24 @@ async def test_an_answer_that_takes_too_long_is_none() -> None:
 def test_an_address_that_is_none_is_a_wrong_setting() -> None:
     with pytest.raises(ConfigurationError, match="redis_url"):
         RedisUrls("http://nowhere")
+
+
+async def test_a_patched_address_counts_at_once(
+    redis: Redis, client: Any, tmp_path: Path, http: httpx2.AsyncClient
+) -> None:
+    async with serving(tmp_path, [], store="memory", redis_url=redis.url) as server:
+        fleet = Fleet(http, server.url)
+        node = await fleet.online("One")
+        path, key = f"/workspaces/{node.id}", f"ws:{node.id}:url"
+        for url in ("http://127.0.0.1:9002", "http://127.0.0.1:9003"):
+            await fleet.ask("PATCH", path, {"url": url})
+            assert await client.get(key) == url.encode()
+            assert (await fleet.ask("GET", f"/registry/discover/{node.id}")).json()["url"] == url
+        await fleet.ask("PATCH", path, {"url": ""})
+        assert await client.get(key) == b"http://127.0.0.1:9001"
+
+
+async def test_a_node_without_an_address_has_no_keys(urls: RedisUrls, client: Any) -> None:
+    await urls.put(NODE, changed=True)
+    await urls.put(replace(NODE, url="", host_url=""), changed=True)
+    assert await client.keys("ws:*") == []

@@ -35,6 +35,7 @@ from parley.core.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    task_metadata_of,
 )
 from parley.core.forks import copied
 from parley.core.plans import Rules
@@ -334,9 +335,9 @@ def _emit(run: Run, command: Emit) -> list[Payload]:
         return [TurnEnded(report.parts)]
     if run.closing and isinstance(report, _QUESTIONS):
         # Nobody is left to answer.
-        return [Completed(report.parts)]
+        return [Completed(report.parts, report.metadata, report.task_metadata)]
     if run.open and not run.closing and isinstance(report, Completed | Replied):
-        return [InputRequired(report.parts)]
+        return [InputRequired(report.parts, report.metadata, task_metadata_of(report))]
     return [report]
 
 

@@ -8,6 +8,14 @@ from parley.errors import ConversationMismatch, Invalid
 from parley.ids import ConversationId, is_id, new_conversation_id
 
 
+class Forwarded(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """Parts of a request beside its message, for a proxy to pass on to the agent as they came."""
+
+    metadata: Raw | UnsetType = UNSET
+    output_modes: tuple[str, ...] = ()
+    context: str | None = None
+
+
 class Message(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """What a caller gives a run."""
 
@@ -16,6 +24,7 @@ class Message(Struct, frozen=True, omit_defaults=True, rename="camel"):
     metadata: Raw | UnsetType = UNSET
     extensions: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
+    forwarded: Forwarded | None = None
 
 
 CONTEXT = "urn:parley:context"

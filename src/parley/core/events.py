@@ -170,10 +170,16 @@ class TurnEnded(_Event, tag="turn_ended", frozen=True):
 
 class InputRequired(_Event, tag="input_required", frozen=True):
     parts: Parts
+    metadata: Raw | UnsetType = UNSET
+    """Metadata of the message."""
+    task_metadata: Raw | UnsetType = UNSET
+    """Metadata of the task; a later event adds to it."""
 
 
 class AuthRequired(_Event, tag="auth_required", frozen=True):
     parts: Parts
+    metadata: Raw | UnsetType = UNSET
+    task_metadata: Raw | UnsetType = UNSET
 
 
 class CancelRequested(_Event, tag="cancel_requested", frozen=True):
@@ -213,6 +219,8 @@ class Forked(_Event, tag="forked", frozen=True):
 
 class Completed(_Event, tag="completed", frozen=True):
     parts: Parts = ()
+    metadata: Raw | UnsetType = UNSET
+    task_metadata: Raw | UnsetType = UNSET
 
 
 class Replied(_Event, tag="replied", frozen=True):
@@ -225,6 +233,7 @@ class Replied(_Event, tag="replied", frozen=True):
 class Failed(_Event, tag="failed", frozen=True):
     code: str
     reason: str
+    task_metadata: Raw | UnsetType = UNSET
 
 
 class Canceled(_Event, tag="canceled", frozen=True):
@@ -317,6 +326,11 @@ def caller_of(events: Iterable[Event]) -> Principal | None:
         elif isinstance(event.payload, InputReceived) and caller is not None:
             caller = caller.narrowed(event.payload.agents)
     return caller
+
+
+def task_metadata_of(payload: Payload | None) -> Raw | UnsetType:
+    """Metadata of the task that an event adds."""
+    return payload.task_metadata if isinstance(payload, Completed | InputRequired | AuthRequired | Failed) else UNSET
 
 
 def content_of(payload: Payload | None) -> Parts:

@@ -75,16 +75,23 @@ class NeedInput(Struct, frozen=True):
     """The turn ends with a question; the next input begins a new turn."""
 
     content: Content
+    metadata: Mapping[str, object] | None = None
+    task_metadata: Mapping[str, object] | None = None
 
 
 class NeedAuth(Struct, frozen=True):
     content: Content
+    metadata: Mapping[str, object] | None = None
+    task_metadata: Mapping[str, object] | None = None
 
 
 class Done(Struct, frozen=True):
-    """The work is complete, with some last words if any."""
+    """The work is complete, with some last words if any. `metadata` is about these words, `task_metadata` about the
+    task, such as its `usage`."""
 
     content: Content = ()
+    metadata: Mapping[str, object] | None = None
+    task_metadata: Mapping[str, object] | None = None
 
 
 class Reply(Struct, frozen=True):
@@ -155,12 +162,12 @@ class Scribe:
                 return self._artifact(output)
             case Note(notes):
                 return Noted(_small(notes))
-            case NeedInput(content):
-                return InputRequired(parts_of(content))
-            case NeedAuth(content):
-                return AuthRequired(parts_of(content))
-            case Done(content):
-                return Completed(parts_of(content))
+            case NeedInput(content, about, task):
+                return InputRequired(parts_of(content), _metadata(about), _metadata(task))
+            case NeedAuth(content, about, task):
+                return AuthRequired(parts_of(content), _metadata(about), _metadata(task))
+            case Done(content, about, task):
+                return Completed(parts_of(content), _metadata(about), _metadata(task))
             case Reply(content, about):
                 return Replied(parts_of(content), _metadata(about))
             case Failed() | Rejected():

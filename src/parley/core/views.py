@@ -30,6 +30,7 @@ from parley.core.events import (
     Stepped,
     Submitted,
     TurnEnded,
+    task_metadata_of,
 )
 from parley.core.nesting import readable
 from parley.core.orchestrations import Orchestration
@@ -73,6 +74,8 @@ class View:
         self._artifacts: dict[str, _Building] = {}
         self._status = Status(State.SUBMITTED, 0)
         self.reply: Said | None = None
+        self.metadata: Raw | UnsetType = UNSET
+        """Metadata of the task, as its agent gave it."""
         self.orchestration: Orchestration | None = None
         """What it carries out, if it is an orchestration."""
         self.has_blobs = False
@@ -91,8 +94,10 @@ class View:
     @property
     def code(self) -> str:
         """Why it failed or was rejected, as a program reads it; empty for any other."""
-        said = self._status.said
-        return _code(said.metadata).code if said and said.metadata is not UNSET else ""
+        status = self._status
+        if status.said is None or status.said.metadata is UNSET or status.state not in (State.FAILED, State.REJECTED):
+            return ""
+        return _code(status.said.metadata).code
 
     @property
     def history(self) -> list[Said]:
@@ -113,7 +118,14 @@ class View:
         a history does not tell an answer from a sign of life."""
         return _encode_snapshot(
             _Snapshot(
-                self.run, self._status, self._history, self.artifacts, self.reply, tuple(talk), self.orchestration
+                self.run,
+                self._status,
+                self._history,
+                self.artifacts,
+                self.reply,
+                tuple(talk),
+                self.orchestration,
+                self.metadata,
             )
         )
 
@@ -122,7 +134,7 @@ class View:
         kept, view = _decode_kept(readable(snapshot)), View()
         view._run, view._status, view.reply = kept.run, kept.status, kept.reply
         view._history = [_decode_said(said) for said in kept.history]
-        view.orchestration = kept.orchestration
+        view.orchestration, view.metadata = kept.orchestration, kept.metadata
         for artifact in kept.artifacts:
             first = ArtifactAdded(
                 artifact.id, artifact.parts, artifact.name, artifact.description, last=artifact.complete,
@@ -143,7 +155,7 @@ class View:
                 return None
         if not tail.certain:
             return None
-        view._run, view._history, view.reply = run, tail.history, tail.reply
+        view._run, view._history, view.reply, view.metadata = run, tail.history, tail.reply, tail.metadata
         view._status = Status(run.state, run.status_at, tail.said)
         for said in (*tail.history, tail.said):
             view._note_blobs(said.parts if said else ())
@@ -168,6 +180,7 @@ class View:
         self._run = evolve(before, event.run, event.seq, event.at, payload)
         if self._run.orchestration is not None:
             self.orchestration = evolve_steps(self.orchestration, event)
+        self.metadata = combined(self.metadata, task_metadata_of(payload))
         match payload:
             case InputReceived(message):
                 self._hear(message)
@@ -228,12 +241,14 @@ class _Tail:
         self.history: list[Said] = []
         self.said: Said | None = None
         self.reply: Said | None = None
+        self.metadata: Raw | UnsetType = UNSET
         self.certain = False
         """Whether `said` is what the status says. If not, it may be the last message of the history."""
         self._state: State | None = None
 
     def apply(self, event: Event, payload: Payload) -> bool:
         """False for an event that does not belong here."""
+        self.metadata = combined(self.metadata, task_metadata_of(payload))
         match payload:
             case Submitted():
                 self._state, self.certain = State.INPUT_REQUIRED if payload.open else State.SUBMITTED, True
@@ -273,6 +288,7 @@ class _Snapshot(Struct, frozen=True, omit_defaults=True):
     reply: Said | None
     talk: tuple[transcripts.Said, ...] = ()
     orchestration: Orchestration | None = None
+    metadata: Raw | UnsetType = UNSET
 
 
 class _Kept(Struct, frozen=True):
@@ -285,6 +301,7 @@ class _Kept(Struct, frozen=True):
     artifacts: list[Artifact]
     reply: Said | None
     orchestration: Orchestration | None = None
+    metadata: Raw | UnsetType = UNSET
 
 
 class _Talk(Struct, frozen=True):
@@ -344,7 +361,7 @@ def _about(payload: Payload) -> Raw | UnsetType:
     match payload:
         case Failed(code) | Rejected(code):
             return Raw(msgspec.json.encode({"code": code}))
-        case Replied():
+        case Replied() | Completed() | InputRequired() | AuthRequired():
             return payload.metadata
         case Stepped(step, status):
             about = {"step": step, "status": status, "attempt": payload.attempt, "task": payload.run}

@@ -129,7 +129,10 @@ class Nodes:
         async def step(node: Node) -> NodeChange | None:
             return await self._patched(node, given)
 
-        return await self._change(id_, step)
+        node = await self._change(id_, step)
+        if "host_url" in given:
+            await self.urls.put(node, changed=True)
+        return node
 
     async def move(self, id_: str, parent_id: str | None) -> Node:
         return await self.patch(id_, Patch(parent_id=parent_id))

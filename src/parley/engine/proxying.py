@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.core.nodes import REACHABLE, Node, Status
@@ -30,11 +31,19 @@ RESTARTING_S = 30
 DENIED = "access denied: workspaces cannot communicate per hierarchy rules"
 _NO_ANSWER = {
     "remote_unreachable": "failed to reach workspace agent",
+    "remote_lost": "workspace agent closed the connection",
     "remote_too_large": "workspace response is too large",
     "remote_compressed": "workspace response is compressed",
 }
 _SILENT = "workspace agent did not answer"
 _NOT_ROUTABLE = "workspace URL is not publicly routable"
+
+
+class Waiting(Struct, frozen=True):
+    """A caller that waits: `on_taken` is called when the node works on the call after this time."""
+
+    after_s: float
+    on_taken: Callable[[], None]
 
 
 class Proxying:
@@ -108,8 +117,10 @@ class Proxying:
             name = f"queued/{run.id}"
         return name, None
 
-    async def settled(self, outcome: Outcome, timeout_s: float) -> View:
+    async def settled(self, outcome: Outcome, timeout_s: float, waiting: Waiting) -> View:
         """What came of a call: in the end, or so far, when that takes longer. Raises when the node was not reached."""
+        watching = asyncio.ensure_future(self._watch(outcome, waiting))
+        watching.add_done_callback(_read)
         try:
             async with asyncio.timeout(timeout_s):
                 view = await self._exchange.settled(outcome)
@@ -117,8 +128,20 @@ class Proxying:
             view = await self._exchange.view(outcome.run.id)
             if view.run.state is State.WORKING and not view.run.notes:
                 raise NodeTimedOut(_SILENT, task_id=view.run.id) from None
+        finally:
+            watching.cancel()
         check_reached(view)
         return view
+
+    async def _watch(self, outcome: Outcome, waiting: Waiting) -> None:
+        """Report that the node works on the call, once it has a task there and the caller waits for long."""
+        await asyncio.sleep(waiting.after_s)
+        view = await self._exchange.view(outcome.run.id)
+        with await self._exchange.follow(outcome.run.id, view.run.version) as follower:
+            while not (view.run.notes.get("task") or view.run.settled):
+                view.feed(await follower.next())
+        if not view.run.settled:
+            waiting.on_taken()
 
     async def reached(self, outcome: Outcome, timeout_s: float) -> None:
         """Wait until it shows whether the node was reached, but not for long. Raises when it was not."""
@@ -134,15 +157,21 @@ class Proxying:
         check_reached(view)
 
 
+def _read(watching: "asyncio.Future[None]") -> None:
+    """Take the error of a watcher, if any: the call itself meets the same trouble and raises it."""
+    if not watching.cancelled():
+        watching.exception()
+
+
 def check_reached(view: View) -> None:
     """Whether a run that failed did so before the node had anything to do with it."""
     if view.run.state is not State.FAILED or view.run.notes.get("task") or view.artifacts:
         return
     task = view.run.id
     match view.code:
-        case "remote_unreachable" | "remote_too_large" | "remote_compressed" as code:
+        case "remote_unreachable" | "remote_lost" | "remote_too_large" | "remote_compressed" as code:
             raise NodeUnreachable(_NO_ANSWER[code], task_id=task)
-        case "remote_lost":
+        case "remote_timeout":
             raise NodeTimedOut(_SILENT, task_id=task)
         case "outbound_refused":
             raise NodeNotRoutable(_NOT_ROUTABLE, task_id=task)

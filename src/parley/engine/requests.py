@@ -4,6 +4,7 @@ import hashlib
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from parley.core.access import Principal
 from parley.core.commands import Start
@@ -75,8 +76,9 @@ def same_run(run: Run, start: Start) -> Run:
 
 
 def send_key(send: Send) -> Key | None:
-    """The scope of a key is who asks whom; its digest covers the message and nothing else."""
-    asked: list[object] = [send.message, send.run, send.conversation, *([send.rules] if send.rules else [])]
+    """The scope of a key is who asks whom; its digest covers the message, without what is only forwarded with it."""
+    message = replace(send.message, forwarded=None)
+    asked: list[object] = [message, send.run, send.conversation, *([send.rules] if send.rules else [])]
     return keyed(send.key, send.principal, send.agent, asked)
 
 

@@ -16,12 +16,13 @@ class Patience:
     Once a space was sent the status is 200: for bindings whose errors are bodies.
     """
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, *, held: bool = False) -> None:
+        """`held`: nothing is sent before `start`, so that the status can still be any."""
         self._send = send
         self._filling: asyncio.Task[None] | None = None
         self.begun = False
         """Whether something was sent, so that the status is 200."""
-        self._timer = asyncio.get_running_loop().call_later(KEEP_ALIVE_S, self._begin)
+        self._timer = None if held else asyncio.get_running_loop().call_later(KEEP_ALIVE_S, self.start)
 
     async def answer(self, status: int, body: bytes, headers: Headers | None = None) -> None:
         self.stop()
@@ -33,11 +34,13 @@ class Patience:
 
     def stop(self) -> None:
         """Nobody is left to answer."""
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._filling is not None:
             self._filling.cancel()
 
-    def _begin(self) -> None:
+    def start(self) -> None:
+        """Begin the answer, with status 200."""
         self._filling = asyncio.get_running_loop().create_task(self._fill())
 
     async def _fill(self) -> None:

@@ -91,11 +91,11 @@ def _is_text(content: Json) -> bool:
 
 
 def _content(part: Json) -> Json:
+    metadata: Json = part.get("metadata") or {}
     if "text" in part:
-        metadata: Json = part.get("metadata") or {}
         return {"type": metadata.get("mimeType") or TEXT, "content": part["text"]}
     if "data" in part:
-        return {"type": DATA, "content": part["data"]}
+        return {"type": metadata.get("mimeType") or DATA, "content": part["data"]}
     file: Json = part.get("file") or {}
     about = {"filename": file["name"]} if file.get("name") else {}
     kind = file.get("mimeType") or BYTES

@@ -60,7 +60,10 @@ class RedisUrls:
         """Filling in never replaces: it may be about to write what was true a moment ago."""
         pipeline = self._redis.pipeline(transaction=False)
         for internal, url in ((True, node.internal_url), (False, node.external_url)):
-            pipeline.set(_key(node.id, internal), url, ex=LIFE_S, nx=not changed)
+            if url:
+                pipeline.set(_key(node.id, internal), url, ex=LIFE_S, nx=not changed)
+            elif changed:
+                pipeline.delete(_key(node.id, internal))
         told = await self._ask(lambda _: pipeline.execute())
         if changed:
             (self._missed.discard if told is not None else self._missed.add)(node.id)

@@ -4,14 +4,15 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
-from parley.core.artifacts import text_of
+from parley.core.artifacts import combined, text_of
 from parley.core.conversations import Message
 from parley.core.events import Failed, Rejected
-from parley.core.runs import TERMINAL, WAITING
+from parley.core.runs import TERMINAL, WAITING, State
 from parley.core.turns import ArtifactChunk, Done, NeedAuth, NeedInput, Note, Output, Reply, Status, Text, parts_of
-from parley.drivers.remote.endings import ENDS, MAX_WORDS, ending
+from parley.drivers.remote.endings import ENDS, MAX_WORDS, REMOTE, Ends, ending, members
 from parley.drivers.remote.options import RemoteOptions
 from parley.drivers.remote.patience import Patience
 from parley.drivers.remote.sdk import Peer
@@ -52,6 +53,8 @@ class Dialogue:
         self._shown = Shown(turn.artifacts, turn.marks, self._task or "")
         self._cursor = _latest(turn.marks, notes.get("cursor", ""))
         self._message = turn.message
+        self._metadata: Raw | UnsetType = UNSET
+        """Metadata of the remote task so far."""
         self._waiting: Snapshot | None = None
         """The task as it waited when the stream began: that is its end only if nothing follows."""
 
@@ -81,6 +84,8 @@ class Dialogue:
         self._message = replace(message, parts=await self._turn.loaded(message.parts))
         if self._context is None and not self._alone:
             self._context = (await self._turn.earlier_notes()).get("context") or None
+        if self._context is None and message.forwarded is not None:
+            self._context = message.forwarded.context
         patience = Patience(self._start_s if self._task is None else self._options.patience_s)
         while True:
             fresh = place >= self._sent
@@ -94,7 +99,7 @@ class Dialogue:
                             yield output
                             if isinstance(output, ENDS):
                                 return
-                if self._waiting is not None and (end := ending(self._waiting.state, self._waiting.said)):
+                if self._waiting is not None and (end := self._ending(self._waiting.state, self._waiting.said)):
                     yield end
                     return
                 lost = Lost("the stream ended before the task did")
@@ -181,8 +186,9 @@ class Dialogue:
             case Made() as made:
                 for output in marked(self._shown.made(made), step.cursor):
                     yield output
-            case Moved(state, said):
-                end = ending(state, said)
+            case Moved(state, said, metadata):
+                self._metadata = combined(self._metadata, metadata)
+                end = self._ending(state, said)
                 outputs = [end] if end else marked(self._shown.said(said), step.cursor)
                 for output in outputs:
                     yield output
@@ -194,6 +200,7 @@ class Dialogue:
 
     async def _seen(self, now: Snapshot, cursor: int | None, place: int) -> AsyncGenerator[Output, None]:
         fresh = place >= self._sent
+        self._metadata = combined(self._metadata, now.metadata)
         outputs = self._shown.caught_up(now, self._message.id)
         for output in outputs if fresh else marked(outputs, cursor):
             yield output
@@ -202,9 +209,12 @@ class Dialogue:
                 yield output
         # A task that is answered may still be shown as it was when it asked.
         self._waiting = now if fresh and now.state in WAITING else None
-        end = ending(now.state, now.said)
+        end = self._ending(now.state, now.said)
         if end and (now.state in TERMINAL or not fresh):
             yield end
+
+    def _ending(self, state: State, said: Words | None) -> Ends | None:
+        return ending(state, said, REMOTE, self._metadata)
 
     def _taken(self, task: str, context: str, place: int, cursor: int | None, *, shown: bool) -> list[Output]:
         """The remote has taken our input: note so, and what its task is called."""
@@ -219,7 +229,7 @@ class Dialogue:
         self._sent = place + 1
         note = Note({"context": context, "sent": str(self._sent), "task": "", "cursor": ""})
         if self._turn.agent.replies != "task":
-            return [note, Reply(said.parts)]
+            return [note, Reply(said.parts, members(said.metadata))]
         if all(part.text is not None for part in said.parts):
             return [note, Text(text_of(said.parts)), Done()]
         return [note, ArtifactChunk(said.parts, f"response-{self._turn.number}", "response"), Done()]
@@ -240,6 +250,9 @@ def _lost(lost: Lost, task: str | None) -> Failed:
         return Failed("remote_lost", f"The remote agent cannot be reached any more ({lost.why}).")
     if lost.unsent:
         return Failed("remote_unreachable", f"The remote agent cannot be reached ({lost.why}).")
+    if lost.silent:
+        reason = "The remote agent took the message and did not answer in time; it may have begun all the same."
+        return Failed("remote_timeout", reason)
     return Failed(
         "remote_lost",
         f"The connection broke before the remote agent answered ({lost.why}); it may have begun all the same.",

@@ -2,9 +2,9 @@
 
 import re
 
-from msgspec import Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
-from parley.core.artifacts import text_of
+from parley.core.artifacts import names_in, text_of
 from parley.core.events import Failed, Rejected
 from parley.core.runs import State
 from parley.core.turns import Done, NeedAuth, NeedInput, Reply
@@ -28,23 +28,31 @@ REMOTE = Speaker("remote", "The remote agent", "The task was canceled at the rem
 EXECUTOR = Speaker("agent", "The agent", "The agent canceled the task by itself.")
 
 
-def ending(state: State, said: Words | None, who: Speaker = REMOTE) -> Ends | None:
-    """None while it goes on."""
+def ending(
+    state: State, said: Words | None, who: Speaker = REMOTE, metadata: Raw | UnsetType = UNSET
+) -> Ends | None:  # fmt: skip
+    """None while it goes on. `metadata` is the task's."""
+    about, task = members(said.metadata) if said else None, members(metadata)
     parts = said.parts if said else ()
     words = text_of(parts)[:MAX_WORDS]
     code = said.code if said and said.code and _CODE.fullmatch(said.code) else None
     match state:
         case State.COMPLETED:
-            return Done(parts)
+            return Done(parts, about, task)
         case State.INPUT_REQUIRED:
-            return NeedInput(parts or f"{who.name} asks for more input.")
+            return NeedInput(parts or f"{who.name} asks for more input.", about, task)
         case State.AUTH_REQUIRED:
-            return NeedAuth(parts or f"{who.name} asks for authorization.")
+            return NeedAuth(parts or f"{who.name} asks for authorization.", about, task)
         case State.FAILED:
-            return Failed(code or f"{who.prefix}_failed", words or f"{who.name} failed, and did not say why.")
+            reason = words or f"{who.name} failed, and did not say why."
+            return Failed(code or f"{who.prefix}_failed", reason, metadata)
         case State.REJECTED:
             return Rejected(code or f"{who.prefix}_rejected", words or f"{who.name} rejected the task.")
         case State.CANCELED:
-            return Failed(f"{who.prefix}_canceled", words or who.canceled)
+            return Failed(f"{who.prefix}_canceled", words or who.canceled, metadata)
         case _:
             return None
+
+
+def members(metadata: Raw | UnsetType) -> dict[str, Raw] | None:
+    return None if metadata is UNSET else names_in(metadata)

@@ -63,8 +63,9 @@ def heard(event: pb.StreamResponse) -> Heard:
         case "message":
             return Answered(event.message.context_id, words_of(event.message))
         case "status_update":
-            status = event.status_update.status
-            return Moved(state_of(status.state), words_of(status.message) if status.HasField("message") else None)
+            update, status = event.status_update, event.status_update.status
+            said = words_of(status.message) if status.HasField("message") else None
+            return Moved(state_of(status.state), said, metadata_of(update))
         case "artifact_update":
             update = event.artifact_update
             made = artifact_of(update.artifact)
@@ -93,6 +94,7 @@ def snapshot(task: pb.Task) -> Snapshot:
         words_of(status.message) if status.HasField("message") else None,
         tuple(words_of(message) for message in task.history),
         tuple(artifact_of(artifact) for artifact in task.artifacts),
+        metadata_of(task),
     )
 
 
@@ -104,14 +106,18 @@ def state_of(number: int) -> State:
 def words_of(message: pb.Message) -> Words:
     code = message.metadata.fields["code"].string_value if "code" in message.metadata.fields else None
     role = "user" if message.role == pb.Role.ROLE_USER else "agent"
-    return Words(message.message_id, role, parts_in(message.parts), code or None)
+    return Words(message.message_id, role, parts_in(message.parts), code or None, metadata_of(message))
 
 
 def artifact_of(artifact: pb.Artifact) -> Artifact:
     return Artifact(
         artifact.artifact_id, parts_in(artifact.parts), artifact.name or None, artifact.description or None,
-        _json(artifact.metadata) if artifact.HasField("metadata") else UNSET,
+        metadata_of(artifact),
     )  # fmt: skip
+
+
+def metadata_of(value: Any) -> Raw | UnsetType:
+    return _json(value.metadata) if value.HasField("metadata") else UNSET
 
 
 def parts_in(parts: Any) -> Parts:
@@ -127,7 +133,7 @@ def _part(part: pb.Part) -> Part:
         data=_json(part.data) if kind == "data" else UNSET,
         media_type=part.media_type or None,
         filename=part.filename or None,
-        metadata=_json(part.metadata) if part.HasField("metadata") else UNSET,
+        metadata=metadata_of(part),
     )
 
 

@@ -20,6 +20,7 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 from google.protobuf import json_format
+from msgspec import UNSET
 
 from parley.core.agents import Skill
 from parley.core.conversations import Message
@@ -93,6 +94,10 @@ class Peer:
     ) -> AsyncGenerator[Step, None]:  # fmt: skip
         """Send, and follow if the remote streams; else what it says first."""
         request = pb.SendMessageRequest(message=message_out(message, task, context, hops))
+        if (forwarded := message.forwarded) is not None:
+            request.configuration.accepted_output_modes.extend(forwarded.output_modes)
+            if forwarded.metadata is not UNSET:
+                json_format.Parse(bytes(forwarded.metadata), request.metadata)
         if not self.streams:
             # A task that waits may still look as it did when the answer comes, so then it is waited for.
             request.configuration.return_immediately = task is None
@@ -249,7 +254,8 @@ def _translated(error: Exception) -> Exception:
     if isinstance(error, UnsupportedOperationError):
         return Refused("over", error.message)
     if isinstance(cause, httpx.TransportError):
-        return Lost(type(cause).__name__, unsent=isinstance(cause, _UNSENT))
+        unsent = isinstance(cause, _UNSENT)
+        return Lost(type(cause).__name__, unsent=unsent, silent=isinstance(cause, httpx.TimeoutException))
     if isinstance(cause, httpx.HTTPStatusError):
         return _status_translated(cause.response)
     if rpc := _rpc_status(error):

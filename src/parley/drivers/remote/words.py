@@ -15,6 +15,7 @@ class Words(Struct, frozen=True):
     role: Literal["user", "agent"]
     parts: Parts
     code: str | None = None
+    metadata: Raw | UnsetType = UNSET
 
 
 class Snapshot(Struct, frozen=True):
@@ -26,13 +27,15 @@ class Snapshot(Struct, frozen=True):
     said: Words | None
     history: tuple[Words, ...]
     artifacts: tuple[Artifact, ...]
+    metadata: Raw | UnsetType = UNSET
 
 
 class Moved(Struct, frozen=True):
-    """A new status."""
+    """A new status, with the metadata that it adds to the task."""
 
     state: State
     said: Words | None
+    metadata: Raw | UnsetType = UNSET
 
 
 class Made(Struct, frozen=True):
@@ -68,12 +71,14 @@ class Step(Struct, frozen=True):
 
 
 class Lost(Exception):
-    """The connection is gone, or there never was one (`unsent`): then nothing can have happened over there."""
+    """The connection is gone, or there never was one (`unsent`): then nothing can have happened over there.
+    `silent`: it was there, and nothing came in time."""
 
-    def __init__(self, why: str, *, unsent: bool = False) -> None:
+    def __init__(self, why: str, *, unsent: bool = False, silent: bool = False) -> None:
         super().__init__(why)
         self.why = why
         self.unsent = unsent
+        self.silent = silent
 
 
 Refusal = Literal["not_found", "over", "unknown", "credentials", "other"]

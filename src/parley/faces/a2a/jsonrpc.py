@@ -114,6 +114,9 @@ class JsonRpc:
         """What is answered in another way than JSON-RPC's: nothing, by the specification."""
         return None
 
+    def _patience(self, send: Send) -> Patience:
+        return Patience(send)
+
     async def _perform(self, asked: _Asked, scope: Scope, receive: Receive, send: Send) -> object:
         body = await read_json(receive, self._max_body)
         if not is_json(scope):
@@ -129,7 +132,7 @@ class JsonRpc:
         if asked.streaming:
             return await open_stream(self._operations, asked.dialect, operation, call, params)
         if operation in _LONG:
-            asked.patience = Patience(send)
+            asked.patience = self._patience(send)
         return await perform(self._operations, asked.dialect, operation, call, params)
 
 

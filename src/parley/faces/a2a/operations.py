@@ -71,7 +71,7 @@ class Operations:
         self._asked("message/send", call, ask.task, ask.message)
         call = await self._at_task(call, ask)
         agent = self._agent_for(call, ask)
-        outcome = await self._accepted(_send(call, agent, ask), ask)
+        outcome = await self._accepted(self._send(call, agent, ask), ask)
         attaching = self._attach(outcome, ask)
         if ask.immediate and agent.replies != "message":
             view = await self._current(outcome)
@@ -136,7 +136,7 @@ class Operations:
         agent = self._agent_for(call, ask)
         _check_streaming(agent)
         cursor = _cursor(call)
-        send = _send(call, agent, ask)
+        send = self._send(call, agent, ask)
         if cursor is not None:
             return await self._resumed(send, cursor)
         outcome = await self._accepted(send, ask)
@@ -200,6 +200,9 @@ class Operations:
         """Somebody's request came to nothing, for whatever reason."""
         if self._witness is not None:
             self._witness.refused(error)
+
+    def _send(self, call: Call, agent: Agent, ask: Ask) -> Send:
+        return Send(agent.slug, call.principal, ask.message, ask.task, ask.context, call.key)
 
     async def _accepted(self, send: Send, ask: Ask) -> Outcome:
         return await self._exchange.send(send)
@@ -282,10 +285,6 @@ class Operations:
     async def _listed(self, run: Run, query: Query) -> TaskShown:
         view = await self._exchange.view(run.id, history=query.history_length, artifacts=query.artifacts)
         return await self._showing.task(view, query.history_length, artifacts=query.artifacts)
-
-
-def _send(call: Call, agent: Agent, ask: Ask) -> Send:
-    return Send(agent.slug, call.principal, ask.message, ask.task, ask.context, call.key)
 
 
 def _accepted_at(outcome: Outcome) -> int:

@@ -23,7 +23,7 @@ class Showing:
 
     async def task(self, view: View, history_length: int | None, *, artifacts: bool = True) -> TaskShown:
         made = await off_loop(view.size, lambda: view.artifacts) if artifacts else ()
-        shown = TaskShown(view.run, view.status, _latest(view.history, history_length), made)
+        shown = TaskShown(view.run, view.status, _latest(view.history, history_length), made, view.metadata)
         if not view.has_blobs:
             return shown
         return replace(

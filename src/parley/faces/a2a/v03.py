@@ -6,8 +6,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from parley.clock import iso
-from parley.core.artifacts import Artifact, Part
-from parley.core.events import ArtifactAdded, Event
+from parley.core.artifacts import Artifact, Part, combined
+from parley.core.events import ArtifactAdded, Event, task_metadata_of
 from parley.core.runs import Run, State
 from parley.core.views import Said, Status
 from parley.engine.hooks import Hook
@@ -99,6 +99,7 @@ class Configuration(_In, frozen=True, kw_only=True):
 class SendParams(_In, frozen=True, kw_only=True):
     message: MessageIn
     configuration: Configuration | None = None
+    metadata: Raw | UnsetType = UNSET
 
 
 class _Out(Struct, frozen=True, omit_defaults=True, rename="camel", tag_field="kind"):
@@ -158,6 +159,7 @@ class TaskOut(_Out, frozen=True, tag="task"):
     status: StatusOut
     artifacts: list[ArtifactOut] = []
     history: list[MessageOut] = []
+    metadata: Raw | UnsetType = UNSET
 
 
 class StatusUpdate(Struct, frozen=True, rename="camel", tag_field="kind", tag="status-update"):
@@ -165,6 +167,7 @@ class StatusUpdate(Struct, frozen=True, rename="camel", tag_field="kind", tag="s
     context_id: str
     status: StatusOut
     final: bool
+    metadata: Raw | UnsetType = UNSET
 
 
 class ArtifactUpdate(Struct, frozen=True, rename="camel", tag_field="kind", tag="artifact-update"):
@@ -192,6 +195,7 @@ class V03:
             message, wire.task_id or None, wire.context_id or None,
             reading.history_length(asked.history_length), asked.blocking is False,
             hook_in("", hook) if hook else None,
+            reading.metadata(params.metadata, "metadata"), asked.accepted_output_modes or (),
         )  # fmt: skip
 
     def query(self, params: Any) -> Query:
@@ -217,6 +221,7 @@ class V03:
             _status_out(run, shown.status),
             [_artifact_out(artifact) for artifact in shown.artifacts],
             [_said_out(run, said) for said in shown.history],
+            shown.metadata,
         )
 
     def frame(self, shown: Shown, last: bool) -> object:
@@ -281,10 +286,17 @@ def _parts_out(parts: tuple[Part, ...]) -> list[TextOut | FileOut | DataOut]:
 
 def _part_out(part: Part) -> TextOut | FileOut | DataOut:
     if part.text is not None:
-        return TextOut(part.text, part.metadata)
+        return TextOut(part.text, _typed(part, "text/plain"))
     if part.data is not UNSET:
-        return DataOut(as_object(part.data), part.metadata)
+        return DataOut(as_object(part.data), _typed(part, "application/json"))
     return FileOut(FileContent(part.filename, part.media_type, part.raw, part.url), part.metadata)
+
+
+def _typed(part: Part, default: str) -> Raw | UnsetType:
+    """Metadata of a part that has no member of its own for its media type."""
+    if part.media_type in (None, default):
+        return part.metadata
+    return combined(Raw(msgspec.json.encode({"mimeType": part.media_type})), part.metadata)
 
 
 def _update_out(run: Run, event: Event, last: bool) -> StatusUpdate | ArtifactUpdate | None:
@@ -294,7 +306,9 @@ def _update_out(run: Run, event: Event, last: bool) -> StatusUpdate | ArtifactUp
         artifact = ArtifactOut(payload.artifact, parts, payload.name, payload.description, payload.metadata)
         return ArtifactUpdate(run.id, run.conversation, artifact, payload.append, payload.last)
     status = reading.status_of(event)
-    return StatusUpdate(run.id, run.conversation, _status_out(run, status), last) if status else None
+    if status is None:
+        return None
+    return StatusUpdate(run.id, run.conversation, _status_out(run, status), last, task_metadata_of(payload))
 
 
 def _status_out(run: Run, status: Status) -> StatusOut:

@@ -80,6 +80,7 @@ class Configuration(_In, frozen=True, kw_only=True):
 class SendParams(_In, frozen=True, kw_only=True):
     message: MessageIn
     configuration: Configuration | None = None
+    metadata: Raw | UnsetType = UNSET
 
 
 class ForkParams(_In, frozen=True, kw_only=True):
@@ -151,6 +152,7 @@ class V1(Writing):
             message, wire.task_id or None, wire.context_id or None,
             reading.history_length(asked.history_length), bool(asked.return_immediately),
             self.hook(hook) if hook else None,
+            reading.metadata(params.metadata, "metadata"), asked.accepted_output_modes or (),
         )  # fmt: skip
 
     def fork(self, params: ForkParams) -> ForkAsk:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from msgspec import Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from parley.core.access import Principal
 from parley.core.artifacts import Artifact
@@ -46,6 +46,9 @@ class Ask(Struct, frozen=True):
     immediate: bool = False
     """Answer as soon as the task is accepted."""
     hook: Hook | None = None
+    metadata: Raw | UnsetType = UNSET
+    """Metadata of the request, beside that of its message."""
+    output_modes: tuple[str, ...] = ()
 
 
 class ForkAsk(Struct, frozen=True):
@@ -74,6 +77,7 @@ class TaskShown(Struct, frozen=True):
     status: Status
     history: Sequence[Said]
     artifacts: Sequence[Artifact]
+    metadata: Raw | UnsetType = UNSET
 
     @property
     def size(self) -> int:

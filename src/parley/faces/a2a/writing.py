@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from parley.clock import iso
-from parley.core.artifacts import Artifact, Parts
-from parley.core.events import ArtifactAdded, Event, Rescued
+from parley.core.artifacts import Artifact, Parts, names_in
+from parley.core.events import ArtifactAdded, Event, Rescued, task_metadata_of
 from parley.core.runs import Run, State
 from parley.core.views import Said, Status
 from parley.faces.a2a import reading
@@ -96,7 +96,7 @@ class Writing(ABC):
             self._status_out(run, shown.status),
             [self._artifact_out(artifact) for artifact in shown.artifacts],
             [self.message_out(run, said, run.id) for said in shown.history],
-            {FORK: {"task": run.origin.run, "at": run.origin.seq}} if run.origin else UNSET,
+            _task_metadata(shown) or UNSET,
         )
 
     def frame(self, shown: Shown, last: bool) -> StreamResponse | None:
@@ -114,7 +114,8 @@ class Writing(ABC):
         status = reading.status_of(event)
         if status is None:
             return None
-        metadata: dict[str, object] | UnsetType = UNSET
+        given = task_metadata_of(payload)
+        metadata: dict[str, object] | UnsetType = UNSET if given is UNSET else {**names_in(given)}
         if isinstance(payload, Rescued):
             metadata = {"rescued": payload.how, "attempt": payload.attempt}
         shown, final = self._status_out(run, status), last and self.says_final
@@ -127,3 +128,11 @@ class Writing(ABC):
     def _artifact_out(self, artifact: Artifact) -> ArtifactOut:
         parts = self.parts_out(artifact.parts)
         return ArtifactOut(artifact.id, parts, artifact.name, artifact.description, artifact.metadata)
+
+
+def _task_metadata(shown: TaskShown) -> dict[str, object]:
+    """Metadata from the agent, and where the task was copied from."""
+    given: dict[str, object] = {} if shown.metadata is UNSET else {**names_in(shown.metadata)}
+    if (origin := shown.run.origin) is not None:
+        given[FORK] = {"task": origin.run, "at": origin.seq}
+    return given

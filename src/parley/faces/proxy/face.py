@@ -17,7 +17,9 @@ from parley.faces.a2a.card import Cards
 from parley.faces.a2a.discovery import CARD_PATHS
 from parley.faces.a2a.jsonrpc import METHODS, JsonRpc
 from parley.faces.http import Endpoint, Headers, asked_version, check_text, header, read_json
+from parley.faces.patience import Patience
 from parley.faces.proxy.faults import answer_of
+from parley.faces.proxy.operations import KEEP_ALIVE
 from parley.faces.proxy.serving import refused, route
 from parley.faces.registry.callers import NODE, Callers, by_principal
 from parley.faces.registry.serving import Reply, id_of
@@ -32,6 +34,12 @@ class ProxyRpc(JsonRpc):
 
     def answer_of(self, error: ParleyError) -> tuple[int, object, Headers] | None:
         return answer_of(error)
+
+    def _patience(self, send: Send) -> Patience:
+        """Held until the node has taken the request: before that, the answer may be 502 or 504."""
+        patience = Patience(send, held=True)
+        KEEP_ALIVE.set(patience.start)
+        return patience
 
 
 class Asked(msgspec.Struct, frozen=True):

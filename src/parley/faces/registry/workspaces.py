@@ -5,7 +5,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope
 
 from parley.clock import Clock, iso, now_ms
-from parley.core.nodes import ACTIVITY_TYPES, Activity, NewNode, Patch, check_id
+from parley.core.nodes import ACTIVITY_TYPES, Activity, NewNode, Node, Patch, check_id
 from parley.engine.nodes import Nodes
 from parley.engine.ports.nodes import NodeQuery
 from parley.errors import Invalid, NodeNotFound, NotFound
@@ -80,8 +80,7 @@ class WorkspaceCalls:
         caller = await self._callers.asking(scope, id_)
         if caller.node is not None and not await self._nodes.check_access(caller.node.id, id_):
             raise NodeNotFound("workspace not found")
-        node = await self._nodes.get(id_, card=True)
-        node = replace(node, beat=self._nodes.liveness.noted(node))
+        node = await self._current(id_)
         return Reply(200, node_view(node) if caller.owns(id_) else peer_view(node, internal=caller.node is not None))
 
     async def patch(self, scope: Scope, receive: Receive) -> Reply:
@@ -90,7 +89,13 @@ class WorkspaceCalls:
         asked = await body_of(receive, Patch)
         if isinstance(asked.host_url, str) and asked.host_url:
             await check_places(self._guard, asked.host_url)
-        return Reply(200, node_view(await self._nodes.patch(id_, asked)))
+        await self._nodes.patch(id_, asked)
+        return Reply(200, node_view(await self._current(id_)))
+
+    async def _current(self, id_: str) -> Node:
+        """The node with its card and its latest heartbeat."""
+        node = await self._nodes.get(id_, card=True)
+        return replace(node, beat=self._nodes.liveness.noted(node))
 
     async def remove(self, scope: Scope, receive: Receive) -> Reply:
         id_, query = id_of(scope), query_of(scope)
