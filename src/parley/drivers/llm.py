@@ -13,6 +13,7 @@ from parley.core.conversations import Message, sampling_of
 from parley.core.dialogue import Round as Said
 from parley.core.events import Rejected
 from parley.core.functions import Returned
+from parley.core.planning import Candidate
 from parley.core.plans import Steps
 from parley.core.turns import NeedInput, Output, Reply, Status, Text
 from parley.drivers.answers import Answer
@@ -100,7 +101,7 @@ class LlmDriver:
         if not streamed:
             yield Reply("".join(answer.said), answer.about)
 
-    async def plan(self, turn: Turn, agents: Sequence[Agent]) -> Steps:
+    async def plan(self, turn: Turn, agents: Sequence[Candidate]) -> Steps:
         """The model makes a plan of it, without its tools."""
         talk = _Talk(turn, ToolUse(turn, self._held))
         await talk.open(self._history)

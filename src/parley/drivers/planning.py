@@ -5,16 +5,15 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from parley.core.agents import Agent
 from parley.core.artifacts import text_part
-from parley.core.planning import instructions_for, plan_in, repair
+from parley.core.planning import Candidate, instructions_for, plan_in, refusal_among, repair
 from parley.core.plans import Steps, check_plan
 from parley.engine.ports import Delta, Llm, Sampling, Speech
 from parley.errors import ModelInterrupted, PlanInvalid
 from parley.telemetry import tell
 
 
-async def planned(llm: Llm, sampling: Sampling, messages: Sequence[Speech], agents: Sequence[Agent]) -> Steps:
+async def planned(llm: Llm, sampling: Sampling, messages: Sequence[Speech], agents: Sequence[Candidate]) -> Steps:
     """Its plan for these agents; one that cannot be used it may correct once."""
     sampling = replace(sampling, instructions=instructions_for(agents, sampling.instructions))
     answer = await _answer(llm, messages, sampling)
@@ -39,7 +38,7 @@ async def _heard(llm: Llm, messages: Sequence[Speech], sampling: Sampling) -> st
         return "".join([output.text async for output in outputs if isinstance(output, Delta)])
 
 
-def _usable(answer: str, agents: Sequence[Agent]) -> Steps:
-    known, steps = {agent.slug for agent in agents}, plan_in(answer)
-    check_plan(steps, lambda step: None if step.agent in known else f"there is no agent {step.agent} here.")
+def _usable(answer: str, agents: Sequence[Candidate]) -> Steps:
+    steps = plan_in(answer)
+    check_plan(steps, refusal_among(agents))
     return steps
