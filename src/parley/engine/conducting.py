@@ -26,7 +26,7 @@ from parley.core.plans import Shown, Step, check_plan, member_of, rendered, text
 from parley.core.steps import Advance, Result, Settle, conclusion, decide, overdue, wake_at
 from parley.core.turns import ArtifactChunk, Conclusion, Done, NeedInput, Output, parts_of
 from parley.engine.exchange import Exchange
-from parley.engine.planning import Orchestrating, Order, Planner, StepRunner
+from parley.engine.planning import ModelPlan, Orchestrating, Order, Planner, StepRunner
 from parley.engine.ports import Approving, Driver
 from parley.engine.steps import AgentSteps
 from parley.engine.streams import read_all
@@ -109,23 +109,26 @@ class Conducted:
 
     async def _planned(self, turn: Turn, state: Orchestration) -> Orchestration:
         await self._check_depth(turn.run_id)
-        steps = await self._plan(turn)
-        check_plan(steps, partial(self._refusal, turn.principal))
+        plan = await self._plan(turn)
+        check_plan(plan.steps, partial(self._refusal, turn.principal))
         exchange = self._conductor.exchange
-        planned = Emit(turn.epoch, Planned(steps, turn.number))
+        planned = Emit(turn.epoch, Planned(plan.steps, turn.number, plan.model, plan.tokens))
         await exchange.commands.execute(turn.run_id, planned)
         # Input may have come while the plan was made: what stands before the plan is what the log says.
         return _fed(state, await read_all(exchange.store, turn.run_id, state.version))
 
-    async def _plan(self, turn: Turn) -> tuple[Step, ...]:
+    async def _plan(self, turn: Turn) -> ModelPlan:
         if not isinstance(self._driver, Planner):
             raise CannotPlan(f"Agent {self._agent.slug} has neither a workflow nor a model that could make a plan.")
         principal = turn.principal
         usable = [one for one in self._conductor.exchange.agents.values() if may_use(principal, one)]
         if isinstance(self._driver, Orchestrating):
             # A workflow has its plan, so no server of tools needs to be asked.
-            return await self._driver.plan(turn, [Candidate(one) for one in usable])
-        return await self._driver.plan(turn, await asyncio.gather(*(self._candidate(principal, one) for one in usable)))
+            candidates = [Candidate(one) for one in usable]
+        else:
+            candidates = await asyncio.gather(*(self._candidate(principal, one) for one in usable))
+        plan = await self._driver.plan(turn, candidates)
+        return plan if isinstance(plan, ModelPlan) else ModelPlan(plan)
 
     async def _candidate(self, principal: Principal, agent: Agent) -> Candidate:
         """The agent with the tools and actions that steps of a plan may use on behalf of the principal."""

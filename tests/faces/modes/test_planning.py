@@ -143,3 +143,14 @@ async def test_a_plan_that_cannot_be_carried_out_is_corrected_once_or_refused(de
     assert refused.refusal == (500, "LLM_EXECUTION_FAILED")
     assert refused.body["error"]["details"]["reason"] == "plan_invalid"
     assert why in refused.body["error"]["message"]
+
+
+async def test_a_plan_tells_which_model_made_it_and_the_tokens_of_all_its_answers(desk: Desk) -> None:
+    answer = await planned(desk, [{"id": "a", "agent": "nobody"}], [{"id": "a", "agent": "mute"}])
+    maker = {"llmModel": "scripted", "tokensUsed": 30}
+    assert answer.result["orchestration"]["plan"]["metadata"] == maker
+    assert (await ended(desk, answer))["plan"]["metadata"] == maker
+    fixed = await desk.ask(
+        await desk.begin("finance-manager"), "orchestrate", "create", "finance-manager", message="Report on Q1"
+    )
+    assert "metadata" not in fixed.result["orchestration"]["plan"]
