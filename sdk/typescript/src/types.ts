@@ -567,6 +567,12 @@ export interface PlanListRequest {
   action: "list";
 }
 
+/** Model that made a plan, and the tokens that took as far as its vendor told. */
+export interface PlanMaker {
+  llmModel: string;
+  tokensUsed?: number | null;
+}
+
 export interface PlanMergeVersionsRequest {
   agentSlug: string;
   metadata?: Record<string, unknown> | null;
@@ -663,6 +669,7 @@ export interface StepShown {
 
 export interface StepsShown {
   steps: StepShown[];
+  metadata?: PlanMaker | null;
 }
 
 /** One event of a stream: `id` is its number in the task's log, `data` is JSON: a TaskStreamEvent. */

@@ -90,6 +90,10 @@ class Assignment(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The format that the answer will have, if that is known."""
     metadata: str = "{}"
     """What is known of the version before it is made, as JSON."""
+    anew: bool = False
+    """The version starts over (`forceNew`): earlier versions are not shown to the agent, and the title is new."""
+    history: int | None = None
+    """Unix milliseconds: the agent is shown only what was said in runs that began earlier; 0 for nothing."""
 
 
 class AddVersion(Struct, frozen=True):
@@ -110,6 +114,8 @@ class AddVersion(Struct, frozen=True):
     at: int
     current: bool = True
     made: str = ""
+    retitle: str = ""
+    """The new title of a document that exists already, if this version becomes current; empty keeps the title."""
 
 
 class PointTo(Struct, frozen=True):
@@ -119,6 +125,8 @@ class PointTo(Struct, frozen=True):
     revision: int
     version: str
     at: int
+    title: str = ""
+    """The new title of the document; empty keeps the title."""
 
 
 class DropVersion(Struct, frozen=True):
@@ -178,9 +186,17 @@ def content_of(answer: str, kind: Kind, expected: str = "") -> Content:
 
 def title_of(content: str, message: str) -> str:
     """The first heading, else how the request begins."""
+    return heading_of(content) or _titled(message.strip().partition("\n")[0]) or "Untitled"
+
+
+def heading_of(content: str) -> str:
+    """First heading of a text, short enough for a title; empty if there is none."""
     heading = _HEADING.search(content)
-    words = _unmarked(heading[1]) if heading else message.strip().partition("\n")[0]
-    return storable(words[:MAX_TITLE]).strip() or "Untitled"
+    return _titled(_unmarked(heading[1])) if heading else ""
+
+
+def _titled(words: str) -> str:
+    return storable(words[:MAX_TITLE]).strip()
 
 
 def _unmarked(heading: str) -> str:

@@ -59,6 +59,11 @@ def is_context(part: Part) -> bool:
     return bool(context_of(part))
 
 
+def spoken(parts: Parts) -> Parts:
+    """Parts that the caller wrote, without the context that was added to them."""
+    return tuple(part for part in parts if not is_context(part))
+
+
 def context_of(part: Part) -> str:
     """What a part shows that nobody said; empty when somebody did."""
     if part.metadata is UNSET:

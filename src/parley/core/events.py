@@ -133,6 +133,9 @@ class Planned(_Event, tag="planned", frozen=True):
 
     steps: Steps
     turn: int
+    model: str = ""
+    """Model that made the plan, if one did, and the tokens that took as far as its vendor told."""
+    tokens: int | None = None
 
 
 class Stepped(_Event, tag="step", frozen=True):

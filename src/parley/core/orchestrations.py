@@ -90,6 +90,9 @@ class Orchestration(Struct, frozen=True, omit_defaults=True):
     ended_at: int = 0
     code: str = ""
     reason: str = ""
+    model: str = ""
+    """Model that made the plan, if one did, and the tokens that took as far as its vendor told."""
+    tokens: int | None = None
 
     @property
     def status(self) -> OrchestrationStatus:
@@ -183,11 +186,11 @@ def _changed(state: Orchestration, seq: int, at: int, payload: Payload) -> Orche
             return _heard(state, message.parts)
         case Started():
             return replace(state, resting=False)
-        case Planned(steps, turn):
+        case Planned(steps, turn, model, tokens):
             fresh = tuple(StepState(step, number) for number, step in enumerate(steps, 1))
             return replace(
                 state, steps=fresh, plan=seq, turn=turn, message=state.words, words=(), aborted=False, failing=False,
-                paused=False, asked=(), started_at=state.started_at or at,
+                paused=False, asked=(), started_at=state.started_at or at, model=model, tokens=tokens,
             )  # fmt: skip
         case Stepped() as stepped:
             return _stepped(state, stepped, at)

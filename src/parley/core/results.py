@@ -224,8 +224,17 @@ class StepShown(Struct, frozen=True, rename="camel"):
     status: StepStatus
 
 
-class StepsShown(Struct, frozen=True):
+class PlanMaker(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Model that made a plan, and the tokens that took as far as its vendor told."""
+
+    llm_model: str
+    tokens_used: int | None = None
+
+
+class StepsShown(Struct, frozen=True, omit_defaults=True):
     steps: list[StepShown]
+    metadata: PlanMaker | None = None
+    """Absent where no model made the plan."""
 
 
 class OrchestrationShown(Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw, Struct
 from parley.core.artifacts import Parts, names_in, text_of
 from parley.core.conversations import Message
 from parley.core.dialogue import Attachment, Talk, Turned, attachment_of, is_bad_end
-from parley.core.drafting import is_context
+from parley.core.drafting import spoken
 from parley.core.events import Canceled, Event, Failed, InputReceived, Payload, Rejected, Submitted
 from parley.ids import RunId
 
@@ -58,7 +58,7 @@ def transcript_of(events: Iterable[Event]) -> list[Said]:
 
 def shown(message: Message) -> Parts:
     """What somebody said in it: all but the context that was put before it."""
-    return tuple(part for part in message.parts if not is_context(part))
+    return spoken(message.parts)
 
 
 def _asked(event: Event, payload: Payload) -> Iterator[Said]:

@@ -25,6 +25,16 @@ class Answer:
         return {**self._maker, "finish": self.reason}
 
     @property
+    def model(self) -> str:
+        return self._usage.model
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens read and written in all rounds, as far as the vendor told."""
+        asked = [*self._before, self._usage]
+        return _sum(count for one in asked for count in (one.input_tokens, one.output_tokens))
+
+    @property
     def text_of_round(self) -> str:
         return "".join(self._round)
 

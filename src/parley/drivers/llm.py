@@ -13,12 +13,13 @@ from parley.core.conversations import Message, sampling_of
 from parley.core.dialogue import Round as Said
 from parley.core.events import Rejected
 from parley.core.functions import Returned
-from parley.core.plans import Steps
+from parley.core.planning import Candidate
 from parley.core.turns import NeedInput, Output, Reply, Status, Text
 from parley.drivers.answers import Answer
 from parley.drivers.planning import planned
 from parley.drivers.toolrounds import Round, Toolset, agreed, begun, declined, mark, question
 from parley.drivers.tooluse import Held, ToolUse
+from parley.engine.planning import ModelPlan
 from parley.engine.ports import Llm, Sampling, Speech
 from parley.engine.turns import Turn
 from parley.errors import (
@@ -100,11 +101,11 @@ class LlmDriver:
         if not streamed:
             yield Reply("".join(answer.said), answer.about)
 
-    async def plan(self, turn: Turn, agents: Sequence[Agent]) -> Steps:
+    async def plan(self, turn: Turn, agents: Sequence[Candidate]) -> ModelPlan:
         """The model makes a plan of it, without its tools."""
         talk = _Talk(turn, ToolUse(turn, self._held))
         await talk.open(self._history)
-        return await planned(self._llm, self._how(turn), talk.messages, agents)
+        return await planned(self._llm, self._how(turn), talk.messages, agents, self._agent.model or "")
 
     async def _work(self, turn: Turn, answer: Answer) -> AsyncGenerator[Output, None]:
         tools = Toolset(await turn.tools(), self._approve, self._held.salt)

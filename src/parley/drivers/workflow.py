@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from msgspec import Struct
 
 from parley.core.agents import Agent
+from parley.core.planning import Candidate
 from parley.core.plans import Rules, Steps
 from parley.core.turns import Output
 from parley.engine.turns import Turn
@@ -15,7 +16,7 @@ class WorkflowDriver(Struct, frozen=True):
     steps: Steps
     rules: Rules = Rules()
 
-    async def plan(self, turn: Turn, agents: Sequence[Agent]) -> Steps:
+    async def plan(self, turn: Turn, agents: Sequence[Candidate]) -> Steps:
         return self.steps
 
     def run(self, turn: Turn) -> AsyncGenerator[Output, None]:

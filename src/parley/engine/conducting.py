@@ -8,26 +8,29 @@ from contextlib import suppress
 from functools import partial
 from mimetypes import MimeTypes
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
 from parley.core.access import Principal, may_use
 from parley.core.agents import Agent
+from parley.core.approvals import needs_approval
 from parley.core.artifacts import Part, Parts, text_part
 from parley.core.canonical import Json
 from parley.core.commands import Cancel, Emit
 from parley.core.conversations import hops_of
 from parley.core.events import Completed, Event, Failed, InputRequired, Planned, Stepped
 from parley.core.orchestrations import Orchestration, StepState, evolve, foreseen, words_of
+from parley.core.planning import Candidate
 from parley.core.plans import Shown, Step, check_plan, member_of, rendered, text_of
 from parley.core.steps import Advance, Result, Settle, conclusion, decide, overdue, wake_at
 from parley.core.turns import ArtifactChunk, Conclusion, Done, NeedInput, Output, parts_of
 from parley.engine.exchange import Exchange
-from parley.engine.planning import Orchestrating, Order, Planner, StepRunner
-from parley.engine.ports import Driver
+from parley.engine.planning import ModelPlan, Orchestrating, Order, Planner, StepRunner
+from parley.engine.ports import Approving, Driver
 from parley.engine.steps import AgentSteps
 from parley.engine.streams import read_all
+from parley.engine.tablesteps import MODES
 from parley.engine.turns import Turn
 from parley.errors import (
     AgentError,
@@ -49,6 +52,7 @@ _MEDIA_TYPES = MimeTypes()
 PATIENCE_S = 1.0
 """Before a store that could not be reached is tried again."""
 LOOK_S = 5.0
+_SAMPLE = Raw(b'{"toolName": "tool", "message": "words"}')
 
 
 class Conductor:
@@ -105,20 +109,38 @@ class Conducted:
 
     async def _planned(self, turn: Turn, state: Orchestration) -> Orchestration:
         await self._check_depth(turn.run_id)
-        steps = await self._plan(turn)
-        check_plan(steps, partial(self._refusal, turn.principal))
+        plan = await self._plan(turn)
+        check_plan(plan.steps, partial(self._refusal, turn.principal))
         exchange = self._conductor.exchange
-        planned = Emit(turn.epoch, Planned(steps, turn.number))
+        planned = Emit(turn.epoch, Planned(plan.steps, turn.number, plan.model, plan.tokens))
         await exchange.commands.execute(turn.run_id, planned)
         # Input may have come while the plan was made: what stands before the plan is what the log says.
         return _fed(state, await read_all(exchange.store, turn.run_id, state.version))
 
-    async def _plan(self, turn: Turn) -> tuple[Step, ...]:
+    async def _plan(self, turn: Turn) -> ModelPlan:
         if not isinstance(self._driver, Planner):
             raise CannotPlan(f"Agent {self._agent.slug} has neither a workflow nor a model that could make a plan.")
         principal = turn.principal
-        offered = [one for one in self._conductor.exchange.agents.values() if may_use(principal, one)]
-        return await self._driver.plan(turn, offered)
+        usable = [one for one in self._conductor.exchange.agents.values() if may_use(principal, one)]
+        if isinstance(self._driver, Orchestrating):
+            # A workflow has its plan, so no server of tools needs to be asked.
+            candidates = [Candidate(one) for one in usable]
+        else:
+            candidates = await asyncio.gather(*(self._candidate(principal, one) for one in usable))
+        plan = await self._driver.plan(turn, candidates)
+        return plan if isinstance(plan, ModelPlan) else ModelPlan(plan)
+
+    async def _candidate(self, principal: Principal, agent: Agent) -> Candidate:
+        """The agent with the tools and actions that steps of a plan may use on behalf of the principal."""
+        exchange, refusal = self._conductor.exchange, self._conductor.steps.refusal
+        tooling, driver = exchange.execution.toolcalls, exchange.driver(agent.slug)
+        approve = driver.approve if isinstance(driver, Approving) else ()
+        offers = await tooling.offers(agent) if tooling is not None else []
+        # Nobody could approve a call that a step makes.
+        tools = tuple(one for one in offers if not needs_approval(approve, one.full))
+        asked = [Step("step", agent.slug, mode=mode, action=action, input=_SAMPLE) for mode, action in MODES]
+        able = [(one.mode, one.action) for one in asked if refusal(one, principal) is None]
+        return Candidate(agent, tuple(one for one in able if tools or one[0] != "tool"), tools)
 
     def _refusal(self, principal: Principal, step: Step) -> str | None:
         if step.agent == self._agent.slug and isinstance(self._driver, Orchestrating):

@@ -24,6 +24,7 @@ from parley.core.documents import (
     Provenance,
     Version,
     content_of,
+    heading_of,
     merged_format,
     metadata_with,
     title_of,
@@ -128,8 +129,8 @@ class Documents:
             raise Invalid("Say what to write, or write a plan first.", field="message")
         about: dict[str, object] = {"planVersionId": followed.version.id} if followed and followed.version else {}
         parts = draft(kind, message, shown, followed.content if followed else None)
-        title = message or NOTHING_SAID[kind]
-        return await self._ask(asking, _assignment(asking, kind, "conversation_task", title, about), parts)
+        assignment = _assignment(asking, kind, "conversation_task", message or NOTHING_SAID[kind], about)
+        return await self._ask(asking, replace(assignment, anew=force_new), parts)
 
     async def merge(
         self, asking: Asking, kind: Kind, versions: Sequence[str], prompt: str, how: Drawing | None = None
@@ -142,23 +143,30 @@ class Documents:
         chosen = [(one.version, one.content) for one in found if one.version is not None]
         about: dict[str, object] = {"mergedFrom": list(versions), "mergePrompt": prompt}
         assignment = _assignment(asking, kind, "merge_operation", prompt, about)
-        assignment = replace(assignment, format=merged_format(version.format for version, _ in chosen))
+        assignment = replace(assignment, format=merged_format(version.format for version, _ in chosen), history=0)
         return await self._ask(asking, assignment, merge(kind, chosen, prompt), how)
 
     async def rerun(
         self, asking: Asking, kind: Kind, source: str | None, how: Drawing | None, message: str | None
     ) -> Outcome:
-        """Ask once more for what a version was made of; for one that a person wrote, with its content."""
+        """Ask again for what a version was made of, with the history its agent was shown; for one that a person wrote,
+        show its content alone."""
         if before := await self.before(asking):
             return before
         found = await self._version(asking, kind, source)
         assert found.version is not None
-        asked = await self._asked_for(RunId(found.version.id))
+        source_run, asked = await self._asked_for(RunId(found.version.id))
         parts = again(asked, message) if asked else rework(kind, found.content, message)
+        made_for = source_run.assignment if source_run is not None and asked else None
         about: dict[str, object] = {"rerunFrom": found.version.id, "rerunConfig": how or Drawing()}
         title = found.document.title if found.document else ""
-        assignment = _assignment(asking, kind, "llm_rerun", title, about)
-        return await self._ask(asking, replace(assignment, format=found.version.format), parts, how)
+        assignment = replace(
+            _assignment(asking, kind, "llm_rerun", title, about),
+            format=found.version.format,
+            anew=made_for is not None and made_for.anew,
+            history=_history_of(source_run) if source_run is not None and asked else 0,
+        )
+        return await self._ask(asking, assignment, parts, how)
 
     async def edit(self, asking: Asking, kind: Kind, content: str, notes: str | None = None) -> Outcome:
         if before := await self.before(asking):
@@ -192,7 +200,7 @@ class Documents:
                 "version": version,
                 "at": at,
             }
-            return PointTo(document.id, document.revision, version, at), said
+            return PointTo(document.id, document.revision, version, at, heading_of(found.content)), said
 
         return await self._decide(asking, kind, version, decided)
 
@@ -245,6 +253,7 @@ class Documents:
             run.principal, run.conversation, assignment.document, run.agent, title_of(content.text, assignment.title),
             type_of(content.format), run.id, content.text, content.format, assignment.provenance, metadata,
             run.updated_at, made=new_id(),
+            retitle=title_of(content.text, assignment.title) if assignment.anew else heading_of(content.text),
         )  # fmt: skip
         return (version,)
 
@@ -270,11 +279,13 @@ class Documents:
         found = await self.find(asking.principal, asking.conversation, "plan")
         return found if found.version is not None else None
 
-    async def _asked_for(self, run_id: RunId) -> Parts:
-        """The input of the run that made a version; nothing for one that a person wrote, or whose log is gone."""
+    async def _asked_for(self, run_id: RunId) -> tuple[Run | None, Parts]:
+        """The run that made a version, and its input; no input for a version that a person wrote, or whose log is
+        gone."""
+        head = await self._exchange.store.head(run_id)
         events = await self._exchange.store.read(run_id, 0, 2)
         messages = [event.payload.message for event in events if isinstance(event.payload, InputReceived)]
-        return messages[0].parts if messages else ()
+        return head.run if head is not None else None, messages[0].parts if messages else ()
 
     async def _ask(
         self, asking: Asking, assignment: Assignment, parts: Parts, how: Drawing | None = None
@@ -297,7 +308,7 @@ class Documents:
         run_id = new_run_id()
         version = AddVersion(
             str(asking.principal), asking.conversation, kind, asking.agent, "", type_of(format_), run_id, content,
-            format_, provenance, msgspec.json.encode(about), self._clock(), current,
+            format_, provenance, msgspec.json.encode(about), self._clock(), current, retitle=heading_of(content),
         )  # fmt: skip
         try:
             return await self.record(asking, {}, (version,), run_id)
@@ -327,6 +338,12 @@ class Documents:
 def _assignment(asking: Asking, kind: Kind, provenance: Provenance, title: str, about: dict[str, object]) -> Assignment:
     metadata = msgspec.json.encode(about).decode()
     return Assignment(asking.mode, asking.action, kind, provenance, title_of("", title), metadata=metadata)
+
+
+def _history_of(run: Run) -> int:
+    """End of the history that the run's agent was shown, in Unix milliseconds."""
+    known = run.assignment.history if run.assignment is not None else None
+    return run.created_at if known is None else known
 
 
 def _there(found: Found, kind: Kind) -> Document:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from msgspec import Struct
 
 from parley.core.access import Principal
-from parley.core.agents import Agent
 from parley.core.artifacts import Parts
 from parley.core.canonical import Json
+from parley.core.planning import Candidate
 from parley.core.plans import Rules, Step, Steps
 from parley.core.steps import Result
 from parley.ids import RunId
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Planner(Protocol):
     """A driver that can say which steps lead to what it is asked for."""
 
-    async def plan(self, turn: "Turn", agents: Sequence[Agent]) -> Steps:
+    async def plan(self, turn: "Turn", agents: Sequence[Candidate]) -> "Steps | ModelPlan":
         """The plan, for these agents to carry out. Raises PlanInvalid or AgentError."""
         ...
 
@@ -33,6 +33,14 @@ class Orchestrating(Planner, Protocol):
 
     @property
     def rules(self) -> Rules: ...
+
+
+class ModelPlan(Struct, frozen=True):
+    """A plan, the model that made it, and the tokens that took as far as its vendor told."""
+
+    steps: Steps
+    model: str = ""
+    tokens: int | None = None
 
 
 class Order(Struct, frozen=True):

@@ -33,7 +33,8 @@ FORGET_BATCH = 1000
 
 _KEPT = """
 UPDATE documents SET revision = revision + 1, last = last + 1, versions = versions + 1, updated_at = $5,
-  current = CASE WHEN CAST($6 AS integer) = 1 THEN $4 ELSE current END
+  current = CASE WHEN CAST($6 AS integer) = 1 THEN $4 ELSE current END,
+  title = CASE WHEN CAST($6 AS integer) = 1 THEN coalesce(nullif(CAST($7 AS text), ''), title) ELSE title END
 WHERE principal = $1 AND conversation = $2 AND kind = $3"""
 _MADE = """
 INSERT INTO documents (id, principal, conversation, kind, agent, title, type, current, revision, last, versions,
@@ -43,13 +44,15 @@ SELECT CAST($1 AS text), principal, id, CAST($4 AS text), CAST($5 AS text), CAST
 FROM conversations WHERE principal = $2 AND id = $3 AND deleted_at IS NULL
 ON CONFLICT (principal, conversation, kind) DO UPDATE
   SET revision = documents.revision + 1, last = documents.last + 1, versions = documents.versions + 1,
-    current = excluded.current, updated_at = excluded.updated_at"""
+    current = excluded.current, updated_at = excluded.updated_at,
+    title = coalesce(nullif(CAST($10 AS text), ''), documents.title)"""
 _VERSION = """
 INSERT INTO versions (id, document, number, format, provenance, metadata, at, content)
 SELECT CAST($1 AS text), id, last, CAST($5 AS text), CAST($6 AS text), $7, CAST($8 AS bigint), CAST($9 AS text)
 FROM documents WHERE principal = $2 AND conversation = $3 AND kind = $4"""
 _POINTED = """
-UPDATE documents SET current = $3, revision = revision + 1, updated_at = $4
+UPDATE documents SET current = $3, revision = revision + 1, updated_at = $4,
+  title = coalesce(nullif(CAST($5 AS text), ''), title)
 WHERE id = $1 AND revision = $2 AND EXISTS (SELECT 1 FROM versions WHERE id = $3 AND document = $1)"""
 _LEFT_OUT = """
 UPDATE documents SET versions = versions - 1, revision = revision + 1, updated_at = $4
@@ -110,8 +113,8 @@ def statements(change: Change) -> Iterator[Statement]:
     match change:
         case AddVersion():
             yield from _added(change)
-        case PointTo(document, revision, version, at):
-            yield _POINTED, (document, revision, version, at), True
+        case PointTo(document, revision, version, at, title):
+            yield _POINTED, (document, revision, version, at, title), True
         case DropVersion(document, revision, version, at):
             yield _LEFT_OUT, (document, revision, version, at), True
             yield "DELETE FROM versions WHERE id = $1", (version,), True
@@ -131,10 +134,10 @@ def statements(change: Change) -> Iterator[Statement]:
 def _added(change: AddVersion) -> Iterator[Statement]:
     place = (change.principal, change.conversation, change.kind)
     if change.made:
-        about = (change.agent, change.title, change.type, change.version, change.at)
+        about = (change.agent, change.title, change.type, change.version, change.at, change.retitle)
         yield _MADE, (change.made, *place, *about), True
     else:
-        yield _KEPT, (*place, change.version, change.at, int(change.current)), True
+        yield _KEPT, (*place, change.version, change.at, int(change.current), change.retitle), True
     version = (change.format, change.provenance, change.metadata, change.at, change.content)
     yield _VERSION, (change.version, *place, *version), True
 

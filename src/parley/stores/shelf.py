@@ -54,8 +54,8 @@ class MemoryLibrary:
         match change:
             case AddVersion():
                 self._add(change)
-            case PointTo(document, _, version, at):
-                self._revise(document, at, current=version)
+            case PointTo(document, _, version, at, title):
+                self._revise(document, at, current=version, title=title)
             case DropVersion(document, _, version, at):
                 del self._versions[version]
                 self._revise(document, at, versions=self._documents[document].versions - 1)
@@ -66,6 +66,7 @@ class MemoryLibrary:
 
     def _add(self, change: AddVersion) -> None:
         document = self._document(change.principal, change.conversation, change.kind)
+        retitle = change.retitle if document is not None and change.current else ""
         if document is None:
             document = Document(
                 change.made, change.principal, change.conversation, change.kind, change.agent, change.title,
@@ -74,13 +75,15 @@ class MemoryLibrary:
         number = self._last[document.id] = self._last.get(document.id, 0) + 1
         self._documents[document.id] = document
         current = change.version if change.current else document.current
-        self._revise(document.id, change.at, current=current, versions=document.versions + 1)
+        self._revise(document.id, change.at, current=current, versions=document.versions + 1, title=retitle)
         version = Version(
             change.version, document.id, number, change.format, change.provenance, Raw(change.metadata), change.at
         )  # fmt: skip
         self._versions[version.id] = (version, change.content)
 
-    def _revise(self, id_: str, at: int, *, current: str | None = None, versions: int | None = None) -> None:
+    def _revise(
+        self, id_: str, at: int, *, current: str | None = None, versions: int | None = None, title: str = ""
+    ) -> None:
         document = self._documents[id_]
         self._documents[id_] = replace(
             document,
@@ -88,6 +91,7 @@ class MemoryLibrary:
             updated_at=at,
             current=document.current if current is None else current,
             versions=document.versions if versions is None else versions,
+            title=title or document.title,
         )
 
     def _drop(self, id_: str) -> None:

@@ -45,13 +45,13 @@ class Drafts:
         await put(self.store, append)
 
     async def add(
-        self, content: str = "words", *, kind: Kind = "plan", made: str = "", current: bool = True
+        self, content: str = "words", *, kind: Kind = "plan", made: str = "", current: bool = True, retitle: str = ""
     ) -> RunId:  # fmt: skip
         """A version; `made` names the document if this is its first."""
         log = LogWriter()
         version = AddVersion(
             ANN, self.conversation, kind, "writer", "A title", "document", log.run_id, content, "markdown",
-            "manual_edit", b'{"why": 1}', 7, current, made,
+            "manual_edit", b'{"why": 1}', 7, current, made, retitle,
         )  # fmt: skip
         await self.change(version, log)
         return log.run_id
@@ -168,6 +168,20 @@ class LibraryContract:
         assert {one.id for one in listed} == set(added)
         assert document.current == listed[0].id
         assert (document.versions, document.revision) == (40, 40)
+
+    async def test_a_document_takes_the_title_of_the_version_that_becomes_current(self, drafts: Drafts) -> None:
+        first = await drafts.add(made="doc", retitle="Not of a new document")
+        titles = [(await drafts.document()).title]
+        for add in (
+            drafts.add(retitle="Edited"), drafts.add(), drafts.add(current=False, retitle="Copied"),
+            drafts.add(made="other", retitle="Written"), drafts.add(made="other"),
+        ):  # fmt: skip
+            await add
+            titles.append((await drafts.document()).title)
+        assert titles == ["A title", "Edited", "Edited", "Edited", "Written", "Written"]
+        for chosen in ("Chosen", ""):
+            await drafts.change(PointTo("doc", (await drafts.document()).revision, first, 9, chosen))
+            assert (await drafts.document()).title == "Chosen"
 
     async def test_one_who_decided_on_an_older_state_is_refused(self, drafts: Drafts) -> None:
         first = await drafts.add(made="doc")

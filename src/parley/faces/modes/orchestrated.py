@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from parley.clock import iso
 from parley.core.artifacts import Part, Parts
 from parley.core.orchestrations import Orchestration, words_of
-from parley.core.results import OrchestrationShown, OrchestrationSummary, StepShown, StepsShown
+from parley.core.results import OrchestrationShown, OrchestrationSummary, PlanMaker, StepShown, StepsShown
 from parley.core.steps import estimated_end
 from parley.engine.exchange import Exchange
 
@@ -22,8 +22,9 @@ def begun(one: Orchestration, now: int) -> OrchestrationShown:
         for each in one.steps
     ]  # fmt: skip
     end = estimated_end(one, now)
+    maker = PlanMaker(one.model, one.tokens) if one.model else None
     return OrchestrationShown(
-        one.id, one.conversation, one.status, StepsShown(steps), one.current, one.total,
+        one.id, one.conversation, one.status, StepsShown(steps, maker), one.current, one.total,
         iso(one.started_at or one.created_at), estimated_completion_at=None if end is None else iso(end),
     )  # fmt: skip
 
