@@ -165,6 +165,8 @@ async def test_definitions_are_checked_and_listed(tmp_path: Path) -> None:
     assert "asker" in wrong.out
     faults = json.loads((await parley("agents", "check", "--json", cwd=tmp_path)).out)["faults"]
     assert [(one["file"], one["line"], one["field"]) for one in faults] == [("agents/bot.yaml", 1, "nam")]
+    # With nothing else to serve, the fault ends the start.
+    (tmp_path / "parley.toml").unlink()
     refused = await parley("serve", "--port", "0", cwd=tmp_path)
     assert refused.code == 2
     assert refused.err.startswith("parley: agents/bot.yaml:1: nam: ")
