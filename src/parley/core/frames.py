@@ -1,15 +1,17 @@
 """Frames: the inputs of the runtime contract (003), and what each of their types does to a run."""
 
 import hashlib
-from typing import Any, Literal
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
 from parley.core.artifacts import Part, Parts, text_part
 from parley.core.conversations import Message
 from parley.core.sanitising import sanitised
+from parley.errors import Invalid
 
 Effect = Literal["input", "cancel", "finish", "fail"]
 
@@ -26,6 +28,16 @@ _EFFECTS: dict[str, Effect] = {
     "error": "fail",
 }
 _WORDS = ("text", "delta")
+
+Timestamp = Annotated[datetime, Meta(tz=True)]
+
+
+def check_timestamp(text: str | None, field: str) -> None:
+    """Raise Invalid unless the text is an RFC 3339 time with an offset, or absent."""
+    try:
+        msgspec.convert(text, Timestamp | None)
+    except msgspec.ValidationError:
+        raise Invalid(f"{field} must be an RFC 3339 time such as 2026-02-19T18:00:00Z", field=field) from None
 
 
 class Frame(Struct, frozen=True):

@@ -7,7 +7,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parley.clock import Clock, check_timestamp, now_ms
+from parley.clock import Clock, now_ms
+from parley.core.frames import check_timestamp
 from parley.core.nesting import readable
 from parley.core.sanitising import sanitised
 from parley.engine.ports import Place, Record, Records

@@ -1,9 +1,9 @@
 """Take the frames of a run: each has its effect once, however often it is sent, and on whichever replica."""
 
-from parley.clock import Clock, check_timestamp, now_ms
+from parley.clock import Clock, now_ms
 from parley.core.access import Principal
 from parley.core.commands import Fail
-from parley.core.frames import Frame, message_of
+from parley.core.frames import Frame, check_timestamp, message_of
 from parley.core.runs import Run
 from parley.engine.commands import Outcome
 from parley.engine.exchange import Exchange
