@@ -384,7 +384,7 @@ export interface OrchestrateDeleteRequest {
 export interface OrchestrateListRequest {
   agentSlug: string;
   metadata?: Record<string, unknown> | null;
-  status?: "completed" | "failed" | "running" | null;
+  status?: "cancelled" | "completed" | "failed" | "paused" | "planning" | "running" | null;
   limit?: number | null;
   offset?: number | null;
   mode: "orchestrate";

@@ -197,7 +197,7 @@ class OneOrchestration(Params, frozen=True, rename="camel", kw_only=True):
 
 
 class ListOrchestrations(Params, frozen=True, rename="camel", kw_only=True):
-    status: Literal["running", "completed", "failed"] | None = None
+    status: Literal["planning", "running", "paused", "completed", "failed", "cancelled"] | None = None
     limit: Limit | None = None
     offset: Offset | None = None
 

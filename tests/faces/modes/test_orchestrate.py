@@ -61,6 +61,8 @@ def at(id_: str, *before: str) -> Step:
 
 
 LOST = flow("lost", Step("a", "worker", mode="tool", action="execute", input=Raw(b'"no tool"')))
+ONCE = WorkflowDriver(Agent("once", "once", "A workflow."), (at("a"),), Rules(max_retries=0, retry_delay_ms=1))
+"""A workflow as a definition without `retries` makes it."""
 TWO = flow("two", at("a"), at("b", "a"))
 
 
@@ -119,7 +121,7 @@ async def flows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         calls = folder / "calls"
         caller = FunctionDriver(agent_with(server("wild", env={"CALLS": str(calls)}), slug="caller"), idle)
         mute = FunctionDriver(Agent("mute", "Mute", "Can only read plans.", capabilities=("read_plan",)), idle)
-        drivers = [*reading.drivers, worker, TWO, LOST, HANGING, caller, mute, writer]
+        drivers = [*reading.drivers, worker, ONCE, TWO, LOST, HANGING, caller, mute, writer]
         async with (
             serving(folder / "data", drivers, **settings) as running,
             httpx2.AsyncClient(base_url=running.url, timeout=30) as http,
@@ -204,6 +206,33 @@ async def test_cancel_without_consent_cancels_nothing(flows: Flows) -> None:
     assert (await flows.ask(conversation, "read")).result["orchestration"]["status"] == "running"
     cancelled = (await flows.ask(conversation, "cancel", confirm=True)).result
     assert (cancelled["orchestrationId"], cancelled["status"]) == (begun["id"], "cancelled")
+
+
+async def test_orchestrations_are_listed_by_each_of_their_states(flows: Flows) -> None:
+    conversation = await flows.begin()
+
+    async def listed(status: str) -> list[str]:
+        page = (await flows.ask(conversation, "list", status=status)).result
+        return [one["id"] for one in page["orchestrations"]]
+
+    ids = [(await flows.ask(conversation, "create", message=conversation)).result["orchestration"]["id"] for _ in "12"]
+    await flows.ask(conversation, "pause", orchestrationId=ids[0])
+    await flows.ask(conversation, "cancel", orchestrationId=ids[1])
+    assert [await listed(one) for one in ("paused", "cancelled", "running", "planning")] == [ids[:1], ids[1:], [], []]
+    await flows.ask(conversation, "cancel", orchestrationId=ids[0])
+
+
+async def test_auto_retry_alone_retries_where_the_definition_does_not(flows: Flows) -> None:
+    conversation = await flows.begin("once")
+    name = f"{conversation} a"
+    FAILING.add(name)
+    door(name).set()
+    asked = {"message": conversation, "config": {"autoRetry": True}}
+    begun = (await flows.ask(conversation, "create", "once", **asked)).result["orchestration"]
+    assert (await flows.ended(conversation, begun["id"]))["status"] == "failed"
+    runs, _ = await flows.exchange.store.list_runs(Listing(agent="worker"))
+    assert sum(run.parent == begun["id"] for run in runs) == 3
+    FAILING.discard(name)
 
 
 async def test_cancel_counts_what_was_done_and_what_was_not(flows: Flows) -> None:

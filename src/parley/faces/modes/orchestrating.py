@@ -183,6 +183,9 @@ def _rules(config: OrchestrationConfig | None, rules: Rules) -> Rules:
         "max_parallel": config.max_parallel_steps, "step_timeout_ms": config.step_timeout_ms,
         "auto_retry": config.auto_retry, "max_retries": config.max_retries,
     }  # fmt: skip
+    if config.auto_retry and config.max_retries is None and not rules.max_retries:
+        # A definition without retries must not undo what the request asks for.
+        asked["max_retries"] = Rules().max_retries
     return replace(rules, **{name: one for name, one in asked.items() if one is not None})
 
 
