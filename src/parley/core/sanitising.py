@@ -37,6 +37,8 @@ _NAMED_SECRET = re.compile(
 """A name of a secret with a value behind it, as error messages write it: `password=…`, `"api_key": "…"`."""
 _LOGIN_IN_URL = re.compile(r"(?<=://)[^\s/:@]{0,200}+:[^\s/@]{1,200}+(?=@)", re.ASCII)
 _EMAIL = re.compile(r"(?<![\w.%+-])[\w.%+-]++@(?:[\w-]++\.)+[^\W\d_]{2,}+")
+_ADDRESS_RUN = re.compile(r"[\w.%+@-]++")
+"""Everything that an address can be glued to. Runs do not overlap, so what is left of one never becomes another."""
 _PHONE = re.compile(
     r"\+\d(?:[ ().-]{0,2}+\d){7,}+|(?<![\w+.-])\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?![\w-])", re.ASCII
 )  # fmt: skip
@@ -52,9 +54,15 @@ def sanitised_text(text: str, *, personal: bool = True) -> str:
     text = _SECRET.sub(REDACTED, text)
     if not personal:
         return text
-    without = _PHONE.sub(PHONE, _EMAIL.sub(EMAIL, text))
+    without = _PHONE.sub(PHONE, _ADDRESS_RUN.sub(_without_address, text))
     # A secret that was glued to a number stands by itself once the number is gone.
     return text if without == text else _SECRET.sub(REDACTED, without)
+
+
+def _without_address(run: re.Match[str]) -> str:
+    if "@" not in run[0] or _EMAIL.search(run[0]) is None:
+        return run[0]
+    return EMAIL + run[0][len(run[0].rstrip(".%+-")) :]
 
 
 def sanitised_error(text: str) -> str:
