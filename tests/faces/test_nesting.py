@@ -117,17 +117,19 @@ async def test_a_frame_of_the_control_plane_is_refused(server: Server) -> None:
 async def test_grpc_refuses_what_protobuf_cannot_read_and_shows_what_it_can_write(server: Server) -> None:
     async with grpc.aio.insecure_channel(await address_of(server)) as channel:
         stub: Any = pb_grpc.A2AServiceStub(channel)
+        version = (("a2a-version", "1.0"),)
         asked = pb.SendMessageRequest(tenant="echo", message=pb.Message(message_id="g", role="ROLE_USER"))
         json_format.ParseDict(deep(45), asked.message.parts.add().data)
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await stub.SendMessage(asked)
+            await stub.SendMessage(asked, metadata=version)
         assert reason(refused.value)[1] == "NESTED_TOO_DEEP"
         async with httpx2.AsyncClient(base_url=server.url) as http:
             sent = await http.post("/agents/echo/message:send", content=message(nested(90)), headers=NEW)
             task = sent.json()["task"]["id"]
-        shown = await stub.GetTask(pb.GetTaskRequest(tenant="echo", id=task))
+        shown = await stub.GetTask(pb.GetTaskRequest(tenant="echo", id=task), metadata=version)
         assert MARK[1:-1].decode() in str(shown)
-        assert len((await stub.ListTasks(pb.ListTasksRequest(tenant="echo"))).tasks) == 1
+        listed = await stub.ListTasks(pb.ListTasksRequest(tenant="echo"), metadata=version)
+        assert len(listed.tasks) == 1
 
 
 @pytest.mark.parametrize("slug", ["digger", "raw"])

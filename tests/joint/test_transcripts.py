@@ -169,7 +169,26 @@ async def transcript(server: ServerProcess, slug: str, streaming: bool, talking:
 async def test_a_task_looks_the_same(server: ServerProcess, streaming: bool, texts: tuple[str, ...]) -> None:
     near, far = [await transcript(server, slug, streaming, talk(*texts)) for slug in ("near", "far")]
     assert len(near) > 6
-    assert far == near
+    assert _begun(far) == _begun(near)
+
+
+def _begun(frames: list[Any]) -> list[Any]:
+    """Without the time that an answer waits for a runtime: a task in this process is at work at once."""
+    bare = {"state": "TASK_STATE_WORKING", "timestamp": "time"}
+    found: list[Any] = []
+    for frame in frames:
+        before = _result(found[-1]).get("task", {}) if found else {}
+        waited = before.get("status", {}).get("state") == "TASK_STATE_SUBMITTED" and len(before["history"]) > 1
+        if waited and _result(frame).get("statusUpdate", {}).get("status") == bare:
+            result = {"task": {**before, "status": bare}}
+            found[-1] = {"id": frame["id"], "data": {**found[-1]["data"], "result": result}}
+        else:
+            found.append(frame)
+    return found
+
+
+def _result(frame: Any) -> dict[str, Any]:
+    return frame["data"].get("result", {}) if isinstance(frame, dict) and "data" in frame else {}
 
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["stream", "blocking"])
