@@ -50,8 +50,8 @@ docs: $(STAMP)       ## build the pages in docs/ into build/site, strictly
 browser:             ## install the Chromium in which the console is tested (Debian, Ubuntu)
 	command -v chromium >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq --yes chromium; }
 
-tools:               ## install nginx and promtool, with which deploy/ is tried (Debian, Ubuntu)
-	command -v nginx >/dev/null && command -v promtool >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq --yes --no-install-recommends nginx-light prometheus; }
+tools:               ## install nginx and promtool, with which deploy/ is tried, and bubblewrap (Debian, Ubuntu)
+	command -v nginx >/dev/null && command -v promtool >/dev/null && command -v bwrap >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq --yes --no-install-recommends nginx-light prometheus bubblewrap; }
 
 screenshots: $(STAMP) ## pictures of every page of the console, in build/screenshots and docs/pictures
 	$(BIN)/python -m tests.console.pictures
