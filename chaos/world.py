@@ -83,7 +83,7 @@ class Place:
         """An address at a receiver that will misbehave a few times."""
         receiver = dice.choice(self.receivers)
         path = f"/{dice.getrandbits(48):012x}"
-        bad: list[Mood] = [500, 503, 404, "reset"]
+        bad: list[Mood] = [500, 503, 429, "reset"]
         moods = [*dice.choices(bad, k=dice.choice([0, 0, 1, 2])), *(["hang"] if dice.random() < 0.02 else [])]
         for place, mood in enumerate(moods):
             receiver.moods[path].extend([200] * (place + 1))

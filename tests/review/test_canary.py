@@ -223,7 +223,11 @@ def secrets_of(house: House) -> dict[str, str]:
     """Only what is secret of each: a key's id, before the secret part, may be named."""
     found = {who: house.headers(who) for who in ("user", "admin", "oidc", "runtime", "node", "pair")}
     tokens = {who: headers["Authorization"].removeprefix("Bearer ") for who, headers in found.items()}
-    tokens = {who: token.rpartition("." if token.count(".") == 2 else "_")[2] for who, token in tokens.items()}
+    # The longest part: a secret may hold underscores itself.
+    tokens = {
+        who: token.rpartition(".")[2] if token.count(".") == 2 else max(token.split("_"), key=len)
+        for who, token in tokens.items()
+    }
     return {**tokens, "node": house.nodes["node"].token, "runtime": found["runtime"]["X-Runtime-Token"]}
 
 

@@ -99,6 +99,8 @@ def refusal_among(candidates: Sequence[Candidate]) -> Refusal:
     known = {one.agent.slug: one for one in candidates}
 
     def refusal(step: Step) -> str | None:
+        if not step.agent:
+            return "missing required field `agent`."
         one = known.get(step.agent)
         if one is None:
             return f"there is no agent {step.agent} here."
