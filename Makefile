@@ -45,13 +45,15 @@ format: $(STAMP)     ## put the code in shape
 	$(BIN)/ruff check --fix .
 
 docs: $(STAMP)       ## build the pages in docs/ into build/site, strictly
-	$(BIN)/python -m docsite
+	$(BIN)/python -m dev.docsite
 
 browser:             ## install the Chromium in which the console is tested (Debian, Ubuntu)
 	command -v chromium >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq --yes chromium; }
 
-tools:               ## install nginx and promtool, with which deploy/ is tried, and bubblewrap (Debian, Ubuntu)
-	command -v nginx >/dev/null && command -v promtool >/dev/null && command -v bwrap >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq --yes --no-install-recommends nginx-light prometheus bubblewrap; }
+TOOLS := nginx-light prometheus bubblewrap poppler-utils fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji
+
+tools:               ## install nginx, promtool, bubblewrap, poppler and fonts, which some tests need (Debian, Ubuntu)
+	dpkg --status $(TOOLS) >/dev/null 2>&1 || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq --yes --no-install-recommends $(TOOLS); }
 
 screenshots: $(STAMP) ## pictures of every page of the console, in build/screenshots and docs/pictures
 	$(BIN)/python -m tests.console.pictures
@@ -60,22 +62,22 @@ sdk: $(STAMP)        ## build the TypeScript SDK, its types from the contract's 
 	$(BIN)/python -m sdk
 
 firstuse: $(STAMP)   ## follow the README to the letter in a fresh clone with a fresh environment
-	$(BIN)/python -m firstuse
+	$(BIN)/python -m dev.firstuse
 
 install-cost: $(STAMP) ## measure the seconds and megabytes that `make run` installs into a fresh clone
-	$(BIN)/python -m firstuse.install_cost
+	$(BIN)/python -m dev.firstuse.install_cost
 
 bench: $(STAMP)      ## measure; ONLY=name runs some of it
-	$(BIN)/python -m bench $(ONLY)
+	$(BIN)/python -m dev.bench $(ONLY)
 
 conformance: $(STAMP) ## run the A2A conformance kit that lies at KIT
-	$(BIN)/python -m conformance $(KIT)
+	$(BIN)/python -m dev.conformance $(KIT)
 
 contract: $(STAMP)   ## take additions to the runtime contract over into its snapshot
-	$(BIN)/python -m tests.faces.runtime.snapshot
+	$(BIN)/python -m tests.faces.control.snapshot
 
 chaos: $(STAMP)      ## break everything for 10 minutes and look whether it holds; SECONDS=, SEED=
-	$(BIN)/python -m chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m dev.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 AUDITOR := build/audit
 
@@ -85,12 +87,12 @@ $(AUDITOR)/.installed: constraints.txt
 	touch $@
 
 audit: $(STAMP) $(AUDITOR)/.installed ## known vulnerabilities and licences of all that is installed; needs the network
-	$(BIN)/python -m audit $(AUDITOR)/bin/pip-audit
+	$(BIN)/python -m dev.audit $(AUDITOR)/bin/pip-audit
 
 soak: $(STAMP)       ## kill -9 again and again, on SQLite and with two replicas; memory over 100,000 requests
 	$(BIN)/pytest -s tests/test_crash.py --soak 100
 	$(BIN)/pytest tests/test_replicas.py -k kill_9 --soak 50
-	$(BIN)/python -m bench.memory
+	$(BIN)/python -m dev.bench.memory
 
 clean:               ## forget what was built
 	rm -rf $(VENV) $(DEV) build dist .ruff_cache .import_linter_cache $(addprefix sdk/typescript/,node_modules build dist)

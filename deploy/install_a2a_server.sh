@@ -116,7 +116,7 @@ create_organisation() {
     return
   fi
   local sample
-  sample="$("$PYTHON" -c 'from parley.definitions.organisations import sample_folder; print(sample_folder())')"
+  sample="$("$PYTHON" -c 'from parley.drivers.org.driver import sample_folder; print(sample_folder())')"
   mkdir -p "$PREFIX$ORG_DIR"
   cp -Rn "$sample/." "$PREFIX$ORG_DIR/"
   say "put the sample organisation into $PREFIX$ORG_DIR"

@@ -8,7 +8,7 @@ import httpcore2
 import pytest
 from hypothesis import HealthCheck, settings
 
-from parley.engine.ports import LogStore
+from parley.runs.store import LogStore
 from parley.stores.memory import MemoryStore
 from parley.stores.postgres import PostgresStore, open_pool
 from parley.stores.sqlite import SqliteStore
@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs on PostgreSQL has a mark of its own, so that whoever is in a hurry can leave it to the whole suite."""
+    """Mark tests that run on PostgreSQL, so that a quick run can leave them out."""
     for item in items:
         given = getattr(getattr(item, "callspec", None), "params", {}).values()
         if {"postgres", "database"}.intersection(getattr(item, "fixturenames", ())) or "postgres" in map(str, given):

@@ -15,14 +15,14 @@ import msgspec
 import pytest
 
 from parley.client import Client, Json, Unreachable, message
-from parley.core.commands import MAX_RESCUES
-from parley.core.events import ENDINGS, Event
-from parley.engine.audit import all_runs, verify_run
-from parley.engine.streams import read_all
 from parley.faces.a2a.dialect import encode
+from parley.faces.a2a.messages import UpdateShown
 from parley.faces.a2a.v1 import V1
-from parley.faces.a2a.words import UpdateShown
 from parley.ids import RunId
+from parley.runs.log import all_runs, verify_run
+from parley.runs.rules.commands import MAX_RESCUES
+from parley.runs.rules.events import ENDINGS, Event
+from parley.runs.streams import read_all
 from parley.stores.sqlite import FILE, SqliteReader
 from parley.testing.processes import ServerProcess
 

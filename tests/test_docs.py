@@ -7,11 +7,11 @@ import pytest
 
 import parley.client
 import parley.extras
-import parley.faces.a2a.faults
+import parley.faces.a2a.errors
 from parley import __version__
-from parley.core.events import EVENT_TYPES
-from parley.core.policy import REASON_CODES
 from parley.errors import ParleyError
+from parley.runs.rules.events import EVENT_TYPES
+from parley.tools.rules.policy import REASON_CODES
 
 ROOT = Path(__file__).parent.parent
 
@@ -23,7 +23,7 @@ def codes(kind: type[ParleyError]) -> set[str]:
 def test_every_error_code_is_documented() -> None:
     assert parley.client
     assert parley.extras.ExtraMissing
-    assert parley.faces.a2a.faults
+    assert parley.faces.a2a.errors
     page = (ROOT / "docs" / "errors.md").read_text()
     missing = {code for code in codes(ParleyError) if f"`{code}`" not in page}
     assert not missing
@@ -53,6 +53,45 @@ def test_every_link_leads_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_every_decision_that_the_code_links_to_exists() -> None:
+    links = [
+        (file.name, *link)
+        for source in ("src", "edge/src")
+        for file in (ROOT / source).rglob("*.py")
+        for link in re.findall(r"# Why: (docs/decisions/[\w-]+\.md)#(\S+)", file.read_text())
+    ]
+    assert len(links) > 60
+    anchors = {page: _anchors((ROOT / page).read_text()) for page in {page for _, page, _ in links}}
+    assert [link for link in links if link[2] not in anchors[link[1]]] == []
+
+
+def _anchors(page: str) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+def test_every_module_that_the_pages_name_exists() -> None:
+    named = [
+        (page.name, path)
+        for page in (ROOT / "docs").rglob("*.md")
+        for path in re.findall(r"`((?:edge/)?src/[\w/]+\.py)`", page.read_text())
+    ]
+    assert len(named) > 50
+    assert [one for one in named if not (ROOT / one[1]).is_file()] == []
+
+
+def test_every_module_in_the_pictures_of_requests_exists() -> None:
+    places = [
+        (picture.name, name)
+        for picture in (ROOT / "docs" / "pictures").glob("walk-*.svg")
+        for name in re.findall(r'class="m"[^>]*>([a-z_0-9.]+)<', picture.read_text())
+        if "." in name
+    ]
+    assert len(places) > 30
+    source = ROOT / "src" / "parley"
+    assert [one for one in places if not (source / f"{one[1].replace('.', '/')}.py").is_file()] == []
+
+
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_what_is_to_be_made_can_be_made(page: str) -> None:
     known = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -74,7 +113,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_the_figures_in_the_readme_are_those_of_the_benchmarks() -> None:
-    section = (ROOT / "README.md").read_text().partition("## How fast")[2].partition("\n## ")[0]
+    section = (ROOT / "README.md").read_text().partition("## Benchmarks")[2].partition("\n## ")[0]
     kept = rows((ROOT / "docs" / "benchmarks.md").read_text())
     shown = [[re.findall(r"[\d.,]+ (?:/s|ms|kB)", cell) for cell in row[1:3]] for row in rows(section)[1:]]
     assert len(shown) >= 8
@@ -84,7 +123,7 @@ def test_the_figures_in_the_readme_are_those_of_the_benchmarks() -> None:
 
 
 def test_the_readme_tells_of_every_bound_that_is_missed() -> None:
-    section = (ROOT / "README.md").read_text().partition("## How fast")[2].partition("\n## ")[0]
+    section = (ROOT / "README.md").read_text().partition("## Benchmarks")[2].partition("\n## ")[0]
     missed = [row for row in rows((ROOT / "docs" / "benchmarks.md").read_text()) if "**missed**" in row[-1]]
     assert missed
     for row in missed:

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from parley.engine.ports import Records
+from parley.records import Records
 from parley.security.cards import verify_card
 from parley.security.keys import ApiKeys
 from parley.security.secrets import new_key

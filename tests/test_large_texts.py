@@ -12,18 +12,18 @@ import pytest_asyncio
 
 from parley import Done, NeedInput, Status, Text, Turn, agent
 from parley.client import Client, Json
-from parley.definitions.reading import Reading, Sources
+from parley.client.control import Owner, RuntimeClient
+from parley.definitions.loader import LoadedDefinitions, Sources
 from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
-from parley.engine.audit import verify_run
 from parley.ids import RunId
-from parley.runtime_client import Owner, RuntimeClient
+from parley.runs.log import verify_run
 from parley.testing.databases import fresh_database
 from parley.testing.processes import ServerProcess
 from parley.testing.servers import Server, serving
-from tests.edge.conftest import edge
-from tests.edge.runtime import paired, web
-from tests.faces.runtime.wire import SECRET
-from tests.org.houses import strays
+from tests.a2a_server.houses import strays
+from tests.faces.control.wire import SECRET
+from tests.faces.pairing.conftest import edge
+from tests.faces.pairing.runtime import paired, web
 
 EVIL = "$(touch oops); `touch oops` && cat ../../../etc/passwd | tee ../oops > 'oops' #äö\n"
 LONG = EVIL * 15_000
@@ -100,7 +100,7 @@ async def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
     command = {"run": [sys.executable, "prog.py"], "input": "json", "output": "jsonl"}
     (place / "prog.yaml").write_text(json.dumps({"command": command}))
     (place / "model.yaml").write_text(json.dumps({"driver": "llm", "model": "offline"}))
-    reading = Reading(Sources((str(place / "prog.yaml"), str(place / "model.yaml"))))
+    reading = LoadedDefinitions(Sources((str(place / "prog.yaml"), str(place / "model.yaml"))))
     reading.check()
     drivers = [echo, threader, greeter, relay, asker, elephant, edge("far"), *reading.drivers]
     async with serving(place / "data", drivers, **settings) as running:

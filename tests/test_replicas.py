@@ -9,12 +9,12 @@ import httpx2
 import pytest
 
 from parley.client import Client, Json, message
-from parley.core.artifacts import text_part
-from parley.core.events import Event, Progress
-from parley.engine.audit import verify_run
-from parley.engine.streams import read_all
 from parley.errors import VersionConflict
 from parley.ids import RunId
+from parley.runs.log import verify_run
+from parley.runs.rules.content import text_part
+from parley.runs.rules.events import Event, Progress
+from parley.runs.streams import read_all
 from parley.stores.postgres import PostgresStore, open_pool
 from parley.telemetry import attach
 from parley.testing.logs import LogWriter, put

@@ -11,8 +11,7 @@ import pytest
 from parley.client import Client, Json, message
 from parley.ids import new_id
 from parley.testing.balancers import balancing
-from parley.testing.processes import ServerProcess, replicas
-from parley.testing.waiting import until
+from parley.testing.processes import ServerProcess, replicas, until
 
 AGENTS = [Path(__file__).parent / "replica_agents.py"]
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -10,19 +10,20 @@ import tarfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from parley.core.events import ENDINGS, Event
-from parley.core.runs import FOLD
-from parley.core.transcripts import transcript_of
-from parley.engine.audit import all_runs, verify_run
-from parley.engine.ports import Listing
-from parley.engine.streams import read_all
 from parley.ids import RunId
+from parley.runs.log import all_runs, verify_run
+from parley.runs.rules.events import ENDINGS, Event
+from parley.runs.rules.state import FOLD
+from parley.runs.rules.transcript import transcript_of
+from parley.runs.store import Listing
+from parley.runs.streams import read_all
 from parley.security.secrets import new_key
-from parley.stores.pool import connect
 from parley.stores.postgres import PostgresStore, open_pool
+from parley.stores.postgres_pool import connect
 from parley.stores.schema import migrations
 from parley.testing.balancers import Balancer, balancing
 from parley.testing.databases import bare_database
@@ -30,9 +31,21 @@ from parley.testing.processes import ServerProcess
 from parley.testing.receivers import Receiver, receiving
 from tests.upgrade_load import DONE, Load
 
-OLD = "65c58ca34e726eab8a00469c114853454fd06aed"
-"""The last commit before documents came into the schema. Five migrations are younger, and one of them takes something
-away (0006): there is no later commit of which that can be said."""
+
+class Earlier(NamedTuple):
+    """A commit whose servers must work beside those of this one."""
+
+    commit: str
+    same_schema: bool
+    """It has all migrations of today, and folds a run into the same row."""
+
+
+EARLIER = {
+    # Five migrations are younger, and one of them takes something away (0006): no later commit has both.
+    "before-documents": Earlier("65c58ca34e726eab8a00469c114853454fd06aed", same_schema=False),
+    # The last commit with packages by layer: every module has another name today, nothing stored has.
+    "before-the-packages": Earlier("85a1057efedbb42012c931be8e32819c3e771483", same_schema=False),
+}
 
 ROOT = Path(__file__).parent.parent
 AGENTS = [Path(__file__).parent / "upgrade_agents.py"]
@@ -44,36 +57,48 @@ def git(*arguments: str) -> bytes:
     return subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True).stdout
 
 
-@pytest.fixture(scope="module")
-def old_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(params=EARLIER.values(), ids=EARLIER.keys())
+def earlier(request: pytest.FixtureRequest) -> Earlier:
+    return request.param
+
+
+@pytest.fixture
+def old_path(earlier: Earlier, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A PYTHONPATH with the code of the earlier commit."""
     try:
-        git("cat-file", "-e", f"{OLD}^{{commit}}")
+        shallow = git("rev-parse", "--is-shallow-repository").strip() == b"true"
     except (OSError, subprocess.CalledProcessError):
+        shallow = True
+    if shallow:
         pytest.skip("This copy of the project has no history to take an earlier version from.")
-    git("merge-base", "--is-ancestor", OLD, "HEAD")
+    git("merge-base", "--is-ancestor", earlier.commit, "HEAD")
     directory = tmp_path_factory.mktemp("old")
-    with tarfile.open(fileobj=io.BytesIO(git("archive", OLD, "src", "edge/src"))) as archive:
+    with tarfile.open(fileobj=io.BytesIO(git("archive", earlier.commit, "src", "edge/src"))) as archive:
         archive.extractall(directory, filter="data")
-    return directory
+    path = os.pathsep.join(str(directory / part) for part in ("src", "edge/src"))
+    found = [sys.executable, "-c", "import parley; print(parley.__path__[0])"]
+    package = subprocess.run(found, env={**os.environ, "PYTHONPATH": path}, check=True, capture_output=True, text=True)
+    assert Path(package.stdout.strip()).is_relative_to(directory), "The old servers must not be of this version."
+    return path
 
 
 class Site:
     """Servers of both versions on one database, and what is in front of them."""
 
-    def __init__(self, database: str, directory: Path, old_tree: Path, balancer: Balancer) -> None:
+    def __init__(self, database: str, directory: Path, old_path: str, balancer: Balancer) -> None:
         self.database = database
         self.balancer = balancer
         self._directory = directory
-        self._old = os.pathsep.join(str(old_tree / part) for part in ("src", "edge/src"))
+        self._old = old_path
         self._shared = {
             "PARLEY_STORE": "postgres", "PARLEY_POSTGRES_URL": database, "PARLEY_BLOBS": str(directory / "blobs"),
-            "PARLEY_LEASE_S": "3", "PARLEY_ALLOW_HOSTS": '["127.0.0.1"]',
+            "PARLEY_LEASE_S": "3", "PARLEY_DRAIN_S": "0.3", "PARLEY_ALLOW_HOSTS": '["127.0.0.1"]',
             "PARLEY_SECRET_KEY_FILE": str(directory / "secret.key"),
         }  # fmt: skip
         self._running: list[ServerProcess] = []
 
     async def start(self, *, old: bool) -> ServerProcess:
-        env = self._shared | ({"PYTHONPATH": self._old} if old else {"PARLEY_DRAIN_S": "0.3"})
+        env = self._shared | ({"PYTHONPATH": self._old} if old else {})
         name = f"server-{len(list(self._directory.glob('server-*')))}"
         server = await ServerProcess.start(AGENTS, self._directory / name, env=env)
         self._running.append(server)
@@ -113,11 +138,11 @@ class Site:
 
 
 @pytest.fixture
-async def site(postgres: str, tmp_path: Path, old_tree: Path) -> AsyncIterator[Site]:
+async def site(postgres: str, tmp_path: Path, old_path: str) -> AsyncIterator[Site]:
     async with balancing() as balancer:
         (tmp_path / "secret.key").write_text(new_key() + "\n")
         (tmp_path / "secret.key").chmod(0o600)
-        made = Site(await bare_database(postgres), tmp_path, old_tree, balancer)
+        made = Site(await bare_database(postgres), tmp_path, old_path, balancer)
         try:
             yield made
         finally:
@@ -147,12 +172,12 @@ def known(phase: str) -> set[str]:
 
 
 async def test_an_earlier_version_serves_beside_this_one_until_the_last_of_it_has_gone(
-    site: Site, receiver: Receiver
+    site: Site, receiver: Receiver, earlier: Earlier
 ) -> None:
     old = [await site.start(old=True) for _ in range(2)]
     before = await site.applied()
-    missing = known("pre") - before
-    assert missing, "The old servers must not be of this version."
+    missing, removals = known("pre") - before, sorted(known("post") - before)
+    assert earlier.same_schema == (not missing and not removals)
 
     async with under_load(site, receiver) as load:
         left = [await load.asked() for _ in range(4)]
@@ -165,10 +190,10 @@ async def test_an_earlier_version_serves_beside_this_one_until_the_last_of_it_ha
             await site.start(old=False)
         await new_ones_take_up(site, load, old)
 
-        assert (await site.migrate())["waiting"] == sorted(known("post")), "Others still serve the database."
-        assert (await site.migrate("--phase", "post"))["applied"] == sorted(known("post"))
+        assert (await site.migrate())["waiting"] == removals, "Others still serve the database."
+        assert (await site.migrate("--phase", "post"))["applied"] == removals
         await load.reached(await load.send("walker", "at last"), DONE)
-    await everything_told_is_true(site, load)
+    await everything_told_is_true(site, load, folds={True} if earlier.same_schema else {True, False})
     assert await site.applied() == known("pre") | known("post")
 
 
@@ -187,7 +212,7 @@ async def one_finishes_what_the_other_began(load: Load, old: str, new: str, left
 
 
 async def old_ones_take_up(site: Site, load: Load, new: ServerProcess) -> None:
-    """What a new server hands over as it stops, and what another one leaves behind."""
+    """Old servers continue the tasks that a new server hands over when it stops, and those of a killed one."""
     walks = [await load.send("walker", f"handed over {number}", at=new.url) for number in range(3)]
     await site.stop(new)
     fallen = await site.start(old=False)
@@ -206,13 +231,13 @@ async def new_ones_take_up(site: Site, load: Load, old: list[ServerProcess]) -> 
         await load.reached(walk, DONE)
 
 
-async def everything_told_is_true(site: Site, load: Load) -> None:
+async def everything_told_is_true(site: Site, load: Load, folds: set[bool]) -> None:
     seen, posted = await load.streams(), await load.posted()
     assert min(len(seen), len(posted)) > 10
     store = PostgresStore(await open_pool(site.database, phases=()))
     try:
         listed, _ = await store.list_runs(Listing(limit=1000))
-        assert {run.fold == FOLD for run in listed} == {True, False}, "Rows of both versions are left."
+        assert {run.fold == FOLD for run in listed} == folds, "Rows of both versions are left."
         assert {str(run) async for run in all_runs(store)} == {task for _, task in load.sent.values()}
         for agent, task in load.sent.values():
             await verify_run(store, RunId(task))

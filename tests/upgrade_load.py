@@ -1,5 +1,5 @@
-"""What callers do while servers are replaced, and what they were told: sends under keys, streams that are taken up
-again, answers to questions, cancels, updates by webhook."""
+"""Load of callers while servers are replaced, with the answers they got: sends with keys, streams that resume, answers
+to questions, cancels, updates by webhook."""
 
 import asyncio
 import ssl
@@ -10,8 +10,8 @@ import httpx2
 
 from parley.client import Client, Json, message
 from parley.ids import new_id
+from parley.testing.processes import until
 from parley.testing.receivers import Receiver
-from parley.testing.waiting import until
 
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 DONE, ASKS, CANCELED = "TASK_STATE_COMPLETED", "TASK_STATE_INPUT_REQUIRED", "TASK_STATE_CANCELED"

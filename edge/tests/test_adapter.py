@@ -15,7 +15,7 @@ from edge.tests.platform import Platform
 from edge.tests.programs import runtime
 from parley_edge.adapter import Adapter, Artifact, Failure, Handler, Output, Task, adapter, envelope
 from parley_edge.errors import WrongUse
-from parley_edge.http import Answer, Http
+from parley_edge.net.http import Answer, Http
 
 Json = dict[str, Any]
 TASK = {
@@ -244,7 +244,7 @@ async def test_told_twice_it_listens_for_others_too() -> None:
 
 async def test_a_port_that_is_taken_is_said() -> None:
     async with served(lambda task: "ok") as url:
-        with pytest.raises(WrongUse, match="cannot be listened on"):
+        with pytest.raises(WrongUse, match="Cannot listen on"):
             async with Adapter(lambda task: "ok").listening(urlsplit(url).port or 0):
                 pass
 

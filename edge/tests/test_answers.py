@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley_edge import answers
-from parley_edge.answers import Completed, Failed
+from parley_edge.runtime import answers
+from parley_edge.runtime.answers import Completed, Failed
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -18,8 +18,8 @@ from cryptography.x509.oid import NameOID
 
 from edge.tests.programs import local_agent
 from edge.tests.wire import Asked, Drop, Said
-from parley_edge.http import BrokenOff, CannotConnect, Http, TimedOut, TooLarge
-from parley_edge.proxies import Proxies, is_loopback
+from parley_edge.net.http import BrokenOff, CannotConnect, Http, TimedOut, TooLarge
+from parley_edge.net.proxies import Proxies, is_loopback
 
 
 async def get(http: Http, url: str, timeout_s: float = 10.0) -> bytes:
@@ -201,7 +201,7 @@ async def test_plain_requests_go_to_the_proxy_whole(monkeypatch: pytest.MonkeyPa
 async def test_encrypted_requests_go_through_the_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, context = certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(file))
-    monkeypatch.setattr("parley_edge.proxies.is_loopback", lambda host: False)
+    monkeypatch.setattr("parley_edge.net.proxies.is_loopback", lambda host: False)
     async with encrypted(context) as url, relay() as (proxy, address):
         monkeypatch.setenv("https_proxy", address)
         http = Http(keep=False, proxies=Proxies.from_environment())

@@ -214,7 +214,7 @@ async def test_an_answer_of_something_else_is_not_taken_for_the_platforms(platfo
         home = await paired(f"{proxy.wire.origin}/run-task")
         async with runtime(home, "--api-base", proxy.wire.origin) as program:
             said = await program.says("platform.away")
-            assert "no platform" in said["reason"]
+            assert "not a platform" in said["reason"]
             assert (await program.stop()).code == 0
 
 

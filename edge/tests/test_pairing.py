@@ -137,7 +137,7 @@ async def test_a_broken_file_is_reported_and_the_code_is_not_spent(
     file = broken(home, content)
     done = await run(home, "pair", "--code", platform.code(), "--api-base", platform.url)
     assert done.code == 5
-    assert "left as it is" in done.err
+    assert "was not changed" in done.err
     assert file.read_text() == content
     assert platform.calls == []
 
@@ -160,7 +160,7 @@ async def test_what_is_no_address_is_refused(home: Path, base: str) -> None:
 
 @pytest.mark.parametrize(
     ("option", "reason"),
-    [("--api-base", "the platform's paths are added to its end"), ("--endpoint", "shown in logs and listings")],
+    [("--api-base", "the platform's paths are appended to it"), ("--endpoint", "shown in logs and lists")],
 )
 @pytest.mark.parametrize(("url", "what"), [("http://h/run?key=x", "query"), ("http://h/run#x", "fragment")])
 async def test_an_address_with_more_than_a_path_is_refused_with_the_reason(
@@ -168,7 +168,7 @@ async def test_an_address_with_more_than_a_path_is_refused_with_the_reason(
 ) -> None:
     done = await run(home, "pair", "--code", "X", option, url)
     assert done.code == 2
-    assert f"has no {what}: " in done.err
+    assert f"must not have a {what}: " in done.err
     assert reason in done.err
     assert "http://h/run" in done.err
     assert "key=x" not in done.err
@@ -222,4 +222,4 @@ async def test_what_answers_but_is_no_platform_is_said_to_be_none(home: Path) ->
     async with local_agent({"hello": "world"}) as agent:
         done = await run(home, "pair", "--code", "X", "--api-base", agent.wire.origin)
     assert done.code == 3
-    assert "no platform" in done.err
+    assert "not a platform" in done.err

@@ -5,13 +5,13 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley_edge.answers import Completed, Failed, Result, Write
-from parley_edge.backoff import Backoff
-from parley_edge.files import Claim, sweep
-from parley_edge.jobs import SHORTEST_BEAT_S, Job, next_beat
-from parley_edge.ledger import Entry, Ledger
-from parley_edge.platform import moment
-from parley_edge.shapes import encoded
+from parley_edge.json_values import encoded
+from parley_edge.runtime.answers import Completed, Failed, Result, Write
+from parley_edge.runtime.backoff import Backoff
+from parley_edge.runtime.jobs import SHORTEST_BEAT_S, Job, next_beat
+from parley_edge.runtime.ledger import Entry, Ledger
+from parley_edge.runtime.platform import moment
+from parley_edge.storage.files import Claim, sweep
 
 names = st.text(min_size=1, max_size=20)
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from edge.tests.programs import run
-from parley_edge import profiles
 from parley_edge.errors import BrokenProfiles, WrongUse
-from parley_edge.profiles import Profile, Profiles
+from parley_edge.storage import profiles
+from parley_edge.storage.profiles import Profile, Profiles
 
 Json = dict[str, Any]
 

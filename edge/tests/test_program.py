@@ -181,9 +181,9 @@ async def test_programs_at_once_are_limited(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--command", "no-such-program-here"), "no program"),
-        (("--command", "'"), "Quotes"),
-        (("--command", "cat", "--cwd", "/no/such/folder"), "no folder"),
+        (("--command", "no-such-program-here"), "was not found"),
+        (("--command", "'"), "quotes"),
+        (("--command", "cat", "--cwd", "/no/such/folder"), "does not exist"),
         (("--command", "cat", "--host", "0.0.0.0"), "--i-know-this-is-not-an-authentication-boundary"),
         (("--command", "cat", "--concurrency", "0"), "1 to 256"),
         (("--command", "cat", "--timeout", "soon"), "seconds"),

@@ -9,8 +9,8 @@ import sys
 from edge.tests.conftest import Pair
 from edge.tests.platform import Platform
 from edge.tests.programs import environment, local_agent
-from parley_edge.jobs import Job
-from parley_edge.view import Lines, Live, clock, foot, sentence
+from parley_edge.commands.view import Lines, Live, clock, foot, sentence
+from parley_edge.runtime.jobs import Job
 
 
 def test_words_of_others_cannot_move_the_cursor() -> None:
@@ -30,14 +30,13 @@ def test_the_foot_says_how_things_stand() -> None:
         "   connected · 1 running · 3 completed, 1 failed · up 1:01:01",
         "   0:00:00  run-1  working · reading",
     ]
-    assert "not connected · 0 running · nothing done yet" in foot("W", [], {}, up=False, seconds=0)[1]
+    assert "not connected · 0 running · no tasks done yet" in foot("W", [], {}, up=False, seconds=0)[1]
     assert clock(59.9) == "0:00:59"
 
 
 def test_the_foot_is_erased_before_a_line() -> None:
     out = io.StringIO()
-    view = Live(out)
-    view.standing = lambda: ["one", "two"]
+    view = Live(out, lambda: ["one", "two"])
     view("stopped")
     view("stopped")
     view.close()

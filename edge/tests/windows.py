@@ -57,9 +57,9 @@ def become_windows() -> None:
     before, sys.platform = sys.platform, "win32"
     try:
         package = importlib.import_module("parley_edge")
-        for module in pkgutil.iter_modules(package.__path__):
-            if module.name != "__main__":
-                importlib.import_module(f"parley_edge.{module.name}")
+        for module in pkgutil.walk_packages(package.__path__, "parley_edge."):
+            if module.name != "parley_edge.__main__":
+                importlib.import_module(module.name)
     finally:
         sys.platform = before
         # What `subprocess` of this system needs to end a program.

@@ -1,4 +1,4 @@
-"""Any program can be an agent: this one reads a text, and prints an answer with a file. It knows nothing of agents."""
+"""A plain program as an agent: it reads a text and prints an answer with a file. It uses no agent library."""
 
 import json
 import re

@@ -18,7 +18,7 @@ class Chart(TypedDict):
 
 
 def drawn(rows: list[dict[str, Any]], x: str, y: str, title: str = "") -> Chart:
-    """One bar for each value of `x`; the values of `y` that share it are added up."""
+    """Draw one bar for each value of `x`; values of `y` with the same `x` are added."""
     sums: dict[str, float] = {}
     for row in rows:
         if not isinstance(row.get(y), int | float):

@@ -2,7 +2,7 @@
 
     python markdown_search.py FOLDER [--port 8931] [--token-from VARIABLE]
 
-It prints its address. With a token, whoever asks has to send it as `Authorization: Bearer …`.
+It prints its address. With a token, clients must send it as `Authorization: Bearer …`.
 """
 
 import argparse
@@ -45,7 +45,7 @@ class Found(TypedDict):
 
 
 def notes(folder: Path, asked: Search) -> Found:
-    """Files with the words in them, those with most of them first. Nothing outside the folder is read."""
+    """Files that contain the words, best match first. Nothing outside the folder is read."""
     root = folder.resolve()
     below = (root / (asked.path or ".")).resolve()
     if not below.is_relative_to(root):
@@ -68,7 +68,7 @@ def _scored(root: Path, path: Path, words: list[str]) -> File:
 
 
 class Guarded:
-    """Only those who know the token."""
+    """Refuses requests without the token."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""An agent that works with tools of MCP servers: what it is asked, it looks up, draws, and tells."""
+"""An agent that uses tools of MCP servers: it reads data, draws a chart and reports the result."""
 
 from collections import defaultdict
 
@@ -25,7 +25,7 @@ async def spending(turn: Turn):
 
 
 async def _used(turn: Turn, tool: str, given: dict):
-    """A turn that is taken up again after a crash finds what the tool said before, and does not call it twice."""
+    """Call a tool. A turn that is restarted after a crash gets the earlier result and does not call it twice."""
     done = await turn.use(tool, given)
     if done.status != "completed":
         raise AgentError(f"{tool}: {done.message}")

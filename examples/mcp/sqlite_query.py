@@ -42,7 +42,7 @@ class Found(TypedDict):
 
 
 def opened() -> sqlite3.Connection:
-    """To be read only, whatever a query says."""
+    """Open the database read-only, so that no query can change it."""
     if len(sys.argv) > 1:
         return sqlite3.connect(f"{Path(sys.argv[1]).absolute().as_uri()}?mode=ro", uri=True)
     database = sqlite3.connect(":memory:")
@@ -53,7 +53,7 @@ def opened() -> sqlite3.Connection:
 
 
 def select(database: sqlite3.Connection, query: Query) -> Found:
-    """Names come from the schema and values are parameters: nothing of a query becomes SQL."""
+    """Build a SELECT. Names come from the schema and values are parameters: no input becomes SQL."""
     tables = [row[0] for row in database.execute("SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')")]
     if query.table not in tables:
         raise ToolError(f"There is no table {query.table!r}; there is {', '.join(tables)}.")

@@ -1,4 +1,4 @@
-"""A node of a function: it takes what it is asked to the peer that is named first, and passes on what that one asks.
+"""A node with a function agent: it forwards a message to the peer named first in it, and relays that peer's questions.
 
     parley up                                                     # a platform, on this machine
     export PARLEY_NODE_PLATFORM=http://127.0.0.1:8200
@@ -19,7 +19,7 @@ async def desk(turn: Turn):
     name = turn.notes.get("asked") or turn.text.partition(",")[0]
     peer = next((peer for peer in node.peers if peer.name == name and peer.status == "online"), None)
     if peer is None:
-        yield Text(f"There is nobody of that name here. {node.briefing}")
+        yield Text(f"There is no peer with that name. {node.briefing}")
         return
     yield Note({"asked": peer.name})
     async for output in node.relay(turn, peer.id):

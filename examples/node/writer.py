@@ -1,4 +1,4 @@
-"""A node of a LangGraph graph that asks before it writes; what it was asked is in a file, and outlives it.
+"""A node with a LangGraph graph that asks before it writes; its state is in a file and survives restarts.
 
 It needs `parley-a2a[langgraph]` and `langgraph-checkpoint-sqlite`; how to start it is in desk.py.
 """

@@ -1,1 +1,2 @@
-"""Contract 001's package: each of its modules says which of ours does the work. `python -m a2a_server.run` serves."""
+"""Package names of the organisation contract (001): each module exports the Parley code that does its work. Run it with
+`python -m a2a_server.run`."""

@@ -1,4 +1,4 @@
-"""Whoever does the work: Agent-Zero, or the kernel that is built in."""
+"""Drivers of an organisation: Agent-Zero, or the built-in kernel."""
 
 from parley.compat.organisation import driver_of
 from parley.drivers.agentzero import AgentZeroDriver

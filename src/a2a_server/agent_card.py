@@ -1,4 +1,4 @@
-"""The card of the active organisation: what it says is made in `parley.orgkernel`, how it looks in `parley.faces`."""
+"""Agent card of the active organisation: `parley.orgkernel` makes its content, `parley.faces` its format."""
 
 from parley.orgkernel.card import blank_agent, described, skills
 

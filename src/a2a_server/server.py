@@ -1,6 +1,6 @@
-"""The HTTP server: JSON-RPC, SSE and the card are faces of Parley's."""
+"""HTTP server: Parley's faces serve JSON-RPC, SSE and the card."""
 
 from parley.app import open_exchange, open_faces
-from parley.cli.orgserver import serve_organisation
+from parley.cli.organisations import serve_organisation
 
 __all__ = ["open_exchange", "open_faces", "serve_organisation"]

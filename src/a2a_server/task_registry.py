@@ -1,7 +1,7 @@
-"""Tasks, their states, artifacts and messages: a run's log is the registry, and it survives the process."""
+"""Registry of tasks, their states, artifacts and messages: the logs of runs, which survive a restart."""
 
-from parley.core.runs import Run, State
-from parley.core.views import View
-from parley.engine.exchange import Exchange as TaskRegistry
+from parley.runs.rules.state import Run, State
+from parley.runs.rules.view import View
+from parley.runs.service import Exchange as TaskRegistry
 
 __all__ = ["Run", "State", "TaskRegistry", "View"]

@@ -1,7 +1,7 @@
-"""SALUTE reports and PACE levels in the words of A2A."""
+"""Translation of SALUTE reports and PACE levels to A2A."""
 
-from parley.drivers.levels import STATES
+from parley.drivers.org.organisation import STATES
 from parley.orgkernel.pace import held, shown
-from parley.orgkernel.salute import Report, status_text
+from parley.orgkernel.salute import SaluteReport, status_text
 
-__all__ = ["STATES", "Report", "held", "shown", "status_text"]
+__all__ = ["STATES", "SaluteReport", "held", "shown", "status_text"]

@@ -1,16 +1,23 @@
-"""Parley: an exchange for agents. What an agent's author needs is here; the rest is in its rooms."""
+"""Parley, a server for agents. This module exports the names that an agent author needs."""
 
+# pyright: reportImportCycles=false
+# A type checker sees the imports below; a program imports each module when one of its names is used.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from parley.core.agents import Skill
-    from parley.core.artifacts import Part
-    from parley.core.events import Failed, Rejected
-    from parley.core.turns import ArtifactChunk, Done, NeedAuth, NeedInput, Note, Reply, Status, Text
+    from parley.app.application import Parley
     from parley.drivers.function import agent
-    from parley.engine.turns import Answer, Turn
-    from parley.errors import AgentError
+    from parley.errors import AgentError, StepFailed
+    from parley.execution.rules import ArtifactChunk, Done, NeedAuth, NeedInput, Note, Reply, Status, Text
+    from parley.execution.turn import Turn
+    from parley.runs.rules.agents import Skill
+    from parley.runs.rules.content import Part
+    from parley.runs.rules.events import Failed, Rejected
+    from parley.runs.rules.state import State
+    from parley.runs.rules.usage import Usage
+    from parley.runs.rules.view import Answer
+    from parley.settings import Settings
 
 __version__ = "0.1.0"
 
@@ -23,33 +30,43 @@ __all__ = [
     "NeedAuth",
     "NeedInput",
     "Note",
+    "Parley",
     "Part",
     "Rejected",
     "Reply",
+    "Settings",
     "Skill",
+    "State",
     "Status",
+    "StepFailed",
     "Text",
     "Turn",
+    "Usage",
     "agent",
 ]
 
-_ROOMS = {
-    "parley.core.agents": ("Skill",),
-    "parley.core.artifacts": ("Part",),
-    "parley.core.events": ("Failed", "Rejected"),
-    "parley.core.turns": ("ArtifactChunk", "Done", "NeedAuth", "NeedInput", "Note", "Reply", "Status", "Text"),
+_MODULES = {
+    "parley.app.application": ("Parley",),
+    "parley.runs.rules.agents": ("Skill",),
+    "parley.runs.rules.view": ("Answer",),
+    "parley.runs.rules.content": ("Part",),
+    "parley.runs.rules.events": ("Failed", "Rejected"),
+    "parley.runs.rules.state": ("State",),
+    "parley.runs.rules.usage": ("Usage",),
+    "parley.execution.rules": ("ArtifactChunk", "Done", "NeedAuth", "NeedInput", "Note", "Reply", "Status", "Text"),
     "parley.drivers.function": ("agent",),
-    "parley.engine.turns": ("Answer", "Turn"),
-    "parley.errors": ("AgentError",),
+    "parley.execution.turn": ("Turn",),
+    "parley.errors": ("AgentError", "StepFailed"),
+    "parley.settings": ("Settings",),
 }
-_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    """A name is fetched from its room when it is used first: the package loads in no time, whatever of it is needed."""
-    if name not in _ROOM_OF:
+    """Import a public name when it is first used, so that `import parley` stays fast."""
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(_ROOM_OF[name]), name)
+    found: object = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = found
     return found
 

@@ -1,4 +1,4 @@
-"""Time as the log knows it: milliseconds since 1970, UTC."""
+"""Time as the log stores it: milliseconds since 1970, UTC."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ def now_ms() -> int:
 
 
 def iso(at_ms: int) -> str:
-    """ISO 8601 in UTC with milliseconds, as A2A asks for."""
+    """Format a time as ISO 8601 in UTC with milliseconds, as A2A requires."""
     return f"{_second(at_ms // 1000)}.{at_ms % 1000:03d}Z"
 
 

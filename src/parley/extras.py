@@ -1,4 +1,4 @@
-"""What is installed only when it is asked for: `pip install 'parley-a2a[NAME]'`."""
+"""Optional dependencies (extras), installed with `pip install 'parley-a2a[NAME]'`."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -16,22 +16,22 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "redis": ("redis",),
     "remote": ("a2a",),
 }
-"""The modules that show that an extra is there."""
+"""The modules that each extra installs."""
 
 
 class ExtraMissing(ConfigurationError, Unsupported):
-    """Something is asked for that this installation was made without; `details['extra']` names what to install."""
+    """A feature needs an extra that is not installed; `details['extra']` names the extra to install."""
 
     code = "extra_missing"
 
 
 def has(extra: str, *only: str) -> bool:
-    """Whether it is there, or at least those of its modules that are named."""
+    """Return whether all modules of an extra are installed, or the modules in `only` if any are given."""
     return all(find_spec(module) is not None for module in only or MODULES[extra])
 
 
 def check(extra: str, what: str, *only: str, **details: object) -> None:
-    """Refuse what needs an extra that is not there; `what` begins the sentence."""
+    """Raise ExtraMissing if an extra is not installed; `what` is the subject of the message."""
     if not has(extra, *only):
         raise ExtraMissing(
             f"{what} needs the extra {extra}: pip install 'parley-a2a[{extra}]'.", extra=extra, **details

@@ -1,4 +1,4 @@
-"""Identifiers: opaque to clients, ordered by time so that neighbours in time are neighbours on disk."""
+"""Identifiers: opaque to clients, and ordered by time so that ids made together are stored together."""
 
 import os
 import re
@@ -15,12 +15,13 @@ _VERSION_AND_VARIANT = (0x7 << 76) | (0x2 << 62)
 
 
 _latest = 0
-"""Stamp and counter of the id that was made last."""
+"""Timestamp and counter of the newest id."""
 
 
 def new_id() -> str:
-    """A UUID of version 7 (RFC 9562). Of two that one process makes in the same millisecond the later is greater: the
-    twelve bits behind the stamp count (method 1 of §6.2), and borrow from the next millisecond when they run over."""
+    """Return a UUID of version 7 (RFC 9562). Ids that one process makes in the same millisecond are ascending: the
+    twelve bits after the timestamp are a counter (method 1 of §6.2). A counter that overflows continues in the next
+    millisecond."""
     global _latest
     ticks = time.time_ns() // 1_000_000 << 12
     _latest = ticks = ticks if ticks > _latest else _latest + 1
@@ -39,5 +40,5 @@ def new_conversation_id() -> ConversationId:
 
 
 def is_id(text: str) -> bool:
-    """Whether a client's own identifier is one we can store and show again."""
+    """Return whether an identifier that a client chose can be stored and shown."""
     return _ID.fullmatch(text) is not None

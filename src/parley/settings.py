@@ -1,6 +1,6 @@
-"""What an operator may set: in `parley.toml`, by `PARLEY_…` in the environment, or on the command line.
+"""Settings of an operator: from `parley.toml`, from `PARLEY_…` environment variables, or from the command line.
 
-A value that nobody set is kept apart from one that was set to its default; `origins` tells which is which.
+A setting that was not set is distinguished from one that was set to its default; `origins` returns which is which.
 """
 
 import os
@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -23,111 +23,133 @@ FILE = "parley.toml"
 TABLES = "agent"
 
 
+class ModelPrice(BaseModel, extra="forbid"):
+    """Prices of a model in USD per million tokens. Cached tokens cost as much as others unless `cached` is set."""
+
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+    cached: float | None = Field(None, ge=0)
+
+
 class Settings(BaseSettings):
+    """Settings of a server. Those that are not given come from the environment and `parley.toml`."""
+
     model_config = SettingsConfigDict(env_prefix=PREFIX, toml_file=FILE, extra="forbid")
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
-    port: int = Field(8200, ge=0, le=65535, description="Port for HTTP; 0 takes a free one.")
+    port: int = Field(8200, ge=0, le=65535, description="Port for HTTP; 0 picks a free port.")
     grpc_port: int | None = Field(
-        None, ge=-1, le=65535, description="Port for gRPC; the one after `port` if unset, 0 takes a free one, -1 none."
+        None, ge=-1, le=65535, description="Port for gRPC; `port` + 1 if unset, 0 picks a free port, -1 disables gRPC."
     )
-    public_grpc: str | None = Field(None, description="The host and port that cards show for gRPC, if they differ.")
-    public_url: str | None = Field(None, description="The address that cards and links show, if it differs.")
+    public_grpc: str | None = Field(None, description="Host and port that cards show for gRPC, if they differ.")
+    public_url: str | None = Field(None, description="Base URL that cards and links show, if it differs.")
     auth: Literal["local", "required", "none"] = Field(
-        "local", description="Who needs credentials: everybody but this machine, everybody, or nobody at all."
+        "local", description="Callers that need credentials: all but this machine, all, or none."
     )
     api_key: Annotated[SecretStr, Field(min_length=1)] | None = Field(
-        None, description="A key that is accepted beside those that `parley keys` makes."
+        None, description="API key that is accepted in addition to those that `parley keys` creates."
     )
-    cors_origins: list[str] = Field([], description="Web pages of these origins may ask too.")
+    cors_origins: list[str] = Field([], description="Origins whose web pages may call this server.")
     oidc_issuer: str | None = Field(None, description="OpenID Connect issuer whose tokens are accepted.")
-    oidc_audience: str | None = Field(None, description="The audience that those tokens must name.")
+    oidc_audience: str | None = Field(None, description="Audience that tokens of `oidc_issuer` must name.")
     oidc_jwks_url: str | None = Field(
-        None, description="The issuer's keys, when its discovery document is not to be used."
+        None, description="URL of the issuer's keys, if its discovery document must not be used."
     )
     runtime_keys: dict[str, Annotated[SecretStr, Field(min_length=1)]] = Field(
         {}, description="Secrets that sign requests to /internal/v1, by key id."
     )
-    runtime_max_ttl_s: int = Field(300, gt=0, description="How long the token of a signed request may live.")
+    runtime_max_ttl_s: int = Field(300, gt=0, description="Maximum lifetime of a signed request's token, in seconds.")
     allow_hosts: list[str] = Field(
-        [], description="Addresses that are not public and may be called all the same: names, host:port, IPs, networks."
+        [], description="Private addresses that the server may call: names, host:port, IPs, networks."
     )
-    secret_key_file: Path | None = Field(None, description="Keys that encrypt stored secrets, one per line.")
+    secret_key_file: Path | None = Field(
+        None, description="File with the keys that encrypt stored secrets, one per line."
+    )
     signing_rotate_days: float | None = Field(
-        90, ge=0, description="Replace the key that signs cards after so long; 0 for never."
+        90, ge=0, description="Days after which the key that signs cards is replaced; 0 for never."
     )
-    signing_keep_days: float = Field(30, gt=0, description="How long a replaced key stays published.")
-    github_api: str = Field("https://api.github.com", description="The GitHub whose tools are offered (`coding.v1`).")
-    github_token: SecretStr | None = Field(None, description="The token that is shown to it.")
-    github_token_file: Path | None = Field(None, description="A file with that token, read again for each call.")
-    mcp: list[dict[str, Any]] = Field([], description="MCP servers whose tools any agent may name.")
-    data_dir: Path = Field(Path(".parley"), description="Where the database, the blobs and the keys live.")
+    signing_keep_days: float = Field(30, gt=0, description="Days for which a replaced key stays published.")
+    github_api: str = Field("https://api.github.com", description="URL of the GitHub API for the tools of `coding.v1`.")
+    github_token: SecretStr | None = Field(None, description="Token for the GitHub API.")
+    github_token_file: Path | None = Field(
+        None, description="File with the token for the GitHub API, read again for each call."
+    )
+    mcp: list[dict[str, Any]] = Field([], description="MCP servers whose tools any agent may use by name.")
+    data_dir: Path = Field(Path(".parley"), description="Directory of the database, the blobs and the keys.")
     store: Literal["sqlite", "postgres", "memory"] = Field(
-        "sqlite", description="Where logs are kept; memory forgets at exit."
+        "sqlite", description="Store of the logs; `memory` loses them at exit."
     )
-    postgres_url: SecretStr | None = Field(None, description="Address of the PostgreSQL database.")
-    postgres_writers: int = Field(1, ge=1, le=64, description="How many transactions write to it side by side.")
-    postgres_batch: int = Field(512, ge=1, le=4096, description="How many runs one of them may hold.")
+    postgres_url: SecretStr | None = Field(None, description="URL of the PostgreSQL database.")
+    postgres_writers: int = Field(
+        1, ge=1, le=64, description="Number of transactions that write to PostgreSQL in parallel."
+    )
+    postgres_batch: int = Field(512, ge=1, le=4096, description="Maximum number of runs in one PostgreSQL transaction.")
     max_sends_per_second: float | None = Field(
-        None, gt=0, description="How many messages a principal may send in a second, in the long run."
+        None, gt=0, description="Messages that a principal may send per second, on average."
     )
     max_sends_burst: int | None = Field(
-        None, ge=1, description="How many of them may come at once; as many as in a second if unset."
+        None, ge=1, description="Messages that a principal may send at once; `max_sends_per_second` if unset."
     )
-    max_unfinished: int | None = Field(None, ge=1, description="How many unfinished tasks a principal may have.")
-    lease_s: float = Field(10.0, gt=0, description="How long a silent replica is believed to be alive.")
-    keep_days: float | None = Field(None, gt=0, description="Forget the events of runs that ended so long ago.")
-    blobs: str | None = Field(None, description="Where large bytes are kept: a directory or a URL (s3://…).")
-    export_ttl_s: int = Field(3600, gt=0, description="How long the link to an exported conversation is good.")
-    default_agent: str | None = Field(None, description="The agent behind `/`; the first one if unset.")
+    max_unfinished: int | None = Field(None, ge=1, description="Maximum number of unfinished tasks of a principal.")
+    lease_s: float = Field(10.0, gt=0, description="Seconds after which a replica that is silent counts as dead.")
+    keep_days: float | None = Field(None, gt=0, description="Days after which the events of an ended run are deleted.")
+    blobs: str | None = Field(None, description="Storage of large contents: a directory or a URL (s3://…).")
+    export_ttl_s: int = Field(
+        3600, gt=0, description="Seconds for which the link to an exported conversation is valid."
+    )
+    default_agent: str | None = Field(None, description="Slug of the agent at `/`; the first agent if unset.")
     agents: list[str] = Field(
         [],
         description="Definitions (YAML files, or folders of them), and Python files or modules with @agent functions.",
     )
-    reload: bool = Field(True, description="Read definitions again when their files change.")
-    max_body_bytes: int = Field(10 * 1024 * 1024, gt=0, description="Largest request.")
-    max_payload_bytes: int = Field(1024 * 1024, gt=0, description="Largest event in a log.")
+    reload: bool = Field(True, description="Reload definitions when their files change.")
+    max_body_bytes: int = Field(10 * 1024 * 1024, gt=0, description="Maximum size of a request.")
+    max_payload_bytes: int = Field(1024 * 1024, gt=0, description="Maximum size of an event in a log.")
     drain_s: float = Field(
-        0.0, ge=0, description="How long a server that is told to stop goes on answering that it is not ready."
+        0.0, ge=0, description="Seconds for which a stopping server reports not ready before it hands over work."
     )
-    cancel_grace_s: float = Field(5.0, ge=0, description="How long an agent may take to stop when canceled.")
-    platform_name: str = Field(
-        "Parley", description="How local agents behind a runtime are told this server is called."
-    )
+    cancel_grace_s: float = Field(5.0, ge=0, description="Seconds that an agent may take to stop when canceled.")
+    platform_name: str = Field("Parley", description="Name of this server, as shown to local agents behind a runtime.")
     platform_origin: str | None = Field(
-        None, description="The domain that they are told with it; the host of `public_url` if unset."
+        None, description="Domain of this server, as shown to those agents; the host of `public_url` if unset."
     )
     edge_lease_s: float = Field(
-        60.0, gt=0, description="How long a runtime may be silent about a task before somebody else may have it."
+        60.0, gt=0, description="Seconds of silence after which a runtime's task returns to the queue."
     )
-    node_ttl_s: float = Field(60.0, gt=0, description="How long a node may be silent before it is offline.")
+    node_ttl_s: float = Field(60.0, gt=0, description="Seconds of silence after which a node is offline.")
     node_ancestors: bool = Field(
-        False, description="Whether nodes may also talk to those more than one level above or below them."
+        False, description="Let nodes also call nodes more than one level above or below them."
     )
-    node_events_days: float = Field(30.0, gt=0, description="How long events and activities of nodes are kept.")
-    node_pair_s: int = Field(300, gt=0, le=300, description="How long the pair token of a discovery is good.")
+    node_events_days: float = Field(30.0, gt=0, description="Days for which events and activities of nodes are kept.")
+    node_pair_s: int = Field(300, gt=0, le=300, description="Seconds for which the pair token of a discovery is valid.")
     proxy_timeout_s: float = Field(
-        120.0, gt=0, le=86_400, description="How long a node that is called through this server may be silent."
+        120.0, gt=0, le=86_400, description="Seconds that a node called through this server may be silent."
     )
-    proxy_max_request_bytes: int = Field(1024 * 1024, gt=0, description="Largest request to a node.")
+    proxy_max_request_bytes: int = Field(1024 * 1024, gt=0, description="Maximum size of a request to a node.")
     proxy_max_response_bytes: int = Field(
-        10 * 1024 * 1024, gt=0, description="Largest answer of a node, and largest event of its streams."
+        10 * 1024 * 1024, gt=0, description="Maximum size of a node's response, and of an event in its streams."
     )
-    delegation_timeout_s: float = Field(1800.0, gt=0, description="How long what a node delegates may take.")
-    delegation_retry_s: float = Field(8.0, ge=0, description="When a delegation that found nobody is tried once more.")
-    redis_url: SecretStr | None = Field(None, description="A Redis that knows where nodes are, beside the database.")
+    delegation_timeout_s: float = Field(1800.0, gt=0, description="Seconds that a delegation of a node may take.")
+    delegation_retry_s: float = Field(
+        8.0, ge=0, description="Seconds after which a delegation whose target did not answer is retried once."
+    )
+    redis_url: SecretStr | None = Field(None, description="URL of a Redis that caches the addresses of nodes.")
     console_session_hours: float = Field(
-        12.0, gt=0, le=24 * 365, description="How long a browser stays signed in to the console."
+        12.0, gt=0, le=24 * 365, description="Hours for which a browser stays signed in to the console."
     )
     cards: Literal["both", "1.0"] = Field(
-        "both", description="Whose fields cards carry for clients that do not say which version of A2A they speak."
+        "both", description="A2A versions whose fields cards contain for clients that do not name their version."
     )
     card_grpc: bool | None = Field(
-        None, description="Whether cards list gRPC; if unset, they do where `grpc_port` or `public_grpc` is set."
+        None, description="List gRPC in cards; if unset, only when `grpc_port` or `public_grpc` is set."
     )
-    otel: bool = Field(False, description="Report to OpenTelemetry, as its own environment variables say.")
-    log_format: Literal["console", "json"] = Field("console", description="How log lines look.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="What is logged.")
+    prices: dict[str, ModelPrice] = Field(
+        {},
+        description="Prices of models in USD per million tokens: `input`, `output` and `cached`, by the model's name.",
+    )
+    otel: bool = Field(False, description="Export to OpenTelemetry, configured by its own environment variables.")
+    log_format: Literal["console", "json"] = Field("console", description="Format of log lines.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged.")
     log_requests: bool = Field(
         False,
         description="Log every A2A request with the beginning of its message, and every change of a task's state.",
@@ -146,14 +168,14 @@ class Settings(BaseSettings):
 
 
 class _File(TomlConfigSettingsSource):
-    """`parley.toml` without its `[[agent]]` tables: those are definitions, read elsewhere."""
+    """`parley.toml` without its `[[agent]]` tables: those are definitions, which another module reads."""
 
     def __call__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__call__().items() if name != TABLES}
 
 
 def load(**given: Any) -> Settings:
-    """Read the settings; `given` are those of the command line, None where it said nothing."""
+    """Read the settings. `given` are the values of the command line; None for options that were not given."""
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
@@ -175,7 +197,7 @@ def postgres_url(settings: Settings) -> str:
 
 
 def origins(settings: Settings) -> dict[str, str]:
-    """Where each value came from: argument, environment, parley.toml, or default (nobody set it)."""
+    """Return the source of each value: argument, environment, parley.toml, or default (not set)."""
     in_file = tomllib.loads(Path(FILE).read_text("utf-8")) if Path(FILE).is_file() else {}
     in_environment = {name.upper() for name in os.environ}
 

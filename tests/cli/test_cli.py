@@ -91,7 +91,7 @@ async def test_a_conversation_from_the_terminal(server: ServerProcess, tmp_path:
 @pytest.mark.slow
 async def test_what_cannot_be_done_is_said_in_one_line(server: ServerProcess, tmp_path: Path) -> None:
     unknown = await parley("send", "nobody", "x", "--url", server.url)
-    assert (unknown.code, unknown.err) == (1, "parley: There is no agent 'nobody' here. [remote_error]\n")
+    assert (unknown.code, unknown.err) == (1, "parley: There is no agent 'nobody' on this server. [remote_error]\n")
     lost = await parley("tail", "no-such-task", "--url", server.url)
     assert lost.code == 1
     assert "Task not found" in lost.err
@@ -161,7 +161,7 @@ async def test_definitions_are_checked_and_listed(tmp_path: Path) -> None:
 
     (folder / "bot.yaml").write_text("nam: x\n" + BOT)
     wrong = await parley("agents", "check", cwd=tmp_path)
-    assert (wrong.code, wrong.err) == (2, "agents/bot.yaml:1: nam: there is no such field; did you mean name?\n")
+    assert (wrong.code, wrong.err) == (2, "agents/bot.yaml:1: nam: unknown field; did you mean name?\n")
     assert "asker" in wrong.out
     faults = json.loads((await parley("agents", "check", "--json", cwd=tmp_path)).out)["faults"]
     assert [(one["file"], one["line"], one["field"]) for one in faults] == [("agents/bot.yaml", 1, "nam")]

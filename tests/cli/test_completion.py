@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 
 
 def completed(*words: str) -> list[str]:
-    """What bash offers after these words; the last of them is not finished."""
+    """Completions that bash offers after these words; the last word is incomplete."""
     script = subprocess.run(
         [BIN / "parley", "--show-completion", "bash"], env={**os.environ, _NO_GUESS: "1"},
         capture_output=True, text=True, check=True,

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from parley.cli import checks
-from parley.cli.doctor import examined, run_doctor
+from parley.cli import diagnostics
+from parley.cli.diagnostics import diagnose, run_doctor
 from parley.processes import sandbox
 from parley.settings import load
-from parley.stores.locking import LOCK, lock
+from parley.stores.sqlite_file import LOCK, lock
 
 DEAD = "127.0.0.1:9"
 DOCS = Path(__file__).parents[2] / "docs" / "doctor.md"
@@ -29,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def codes(**given: object) -> set[str]:
     settings = load(**{"port": 0, **given})
-    return {one.code for one in await examined(settings)}
+    return {one.code for one in await diagnose(settings)}
 
 
 def define(here: Path, text: str) -> None:
@@ -47,7 +47,7 @@ async def test_a_good_setup_has_no_errors(here: Path) -> None:
     [((3, 11, 7), True), ((3, 11, 10), False), ((3, 12, 5), True), ((3, 12, 6), False), ((3, 13, 0), False)],
 )
 def test_a_python_that_reads_cookies_slowly_is_named(version: tuple[int, int, int], slow: bool) -> None:
-    found = list(checks.python_findings(version))
+    found = list(diagnostics.python_findings(version))
     assert [one.code for one in found] == (["python_slow_cookies"] if slow else [])
     assert all(".".join(map(str, version)) in one.message for one in found)
 
@@ -121,9 +121,9 @@ async def test_a_data_directory_in_use(here: Path) -> None:
 async def test_little_room_a_large_store_and_a_network(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / ".parley").mkdir()
     (here / ".parley" / "parley.db").write_bytes(b"x")
-    monkeypatch.setattr(checks, "LITTLE_DISK", 1 << 62)
-    monkeypatch.setattr(checks, "BIG_STORE", 0)
-    monkeypatch.setattr(checks, "_NETWORK_FILESYSTEMS", (checks.filesystem_of(here),))
+    monkeypatch.setattr(diagnostics, "LITTLE_DISK", 1 << 62)
+    monkeypatch.setattr(diagnostics, "BIG_STORE", 0)
+    monkeypatch.setattr(diagnostics, "_NETWORK_FILESYSTEMS", (diagnostics.filesystem_of(here),))
     assert {"disk_full", "keeps_for_ever", "sqlite_on_network"} <= await codes()
     assert "keeps_for_ever" not in await codes(keep_days=30)
 
@@ -139,28 +139,29 @@ async def test_few_files() -> None:
 
 async def test_an_extra_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
-    monkeypatch.setattr(checks.extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(diagnostics.extras, "find_spec", lambda name: None)
     assert "extra_missing" in {
-        one.code for one in checks.local_findings(load(redis_url="redis://x/0"), checks.read_definitions(load()))
+        one.code
+        for one in diagnostics.local_findings(load(redis_url="redis://x/0"), diagnostics.read_definitions(load()))
     }
 
 
 async def test_a_database_that_is_not_up_to_date(postgres: str, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from parley.cli import probes
+    from parley.cli import diagnostics
 
     given: dict[str, object] = {"store": "postgres", "postgres_url": database}
     assert not {"migrations_pending", "clock_skew", "postgres_too_old"} & await codes(**given)
     behind = postgres
     assert "migrations_pending" in await codes(**{**given, "postgres_url": behind})
-    monkeypatch.setattr(probes, "now_ms", lambda: 0)
-    monkeypatch.setattr(probes, "OLDEST_POSTGRES", 99)
-    monkeypatch.setattr(probes, "MAX_CONNECTIONS", 1000)
+    monkeypatch.setattr(diagnostics, "now_ms", lambda: 0)
+    monkeypatch.setattr(diagnostics, "OLDEST_POSTGRES", 99)
+    monkeypatch.setattr(diagnostics, "MAX_CONNECTIONS", 1000)
     assert {"clock_skew", "postgres_too_old", "few_connections"} <= await codes(**given)
 
 
 async def test_the_password_of_a_database_is_not_shown() -> None:
     settings = load(store="postgres", postgres_url=f"postgresql://u:s3cret@{DEAD}/x")
-    assert "s3cret" not in str(await examined(settings))
+    assert "s3cret" not in str(await diagnose(settings))
 
 
 def test_the_exit_code_and_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +174,9 @@ def test_the_exit_code_and_json(capsys: pytest.CaptureFixture[str], monkeypatch:
 
 
 def test_every_code_is_on_the_page() -> None:
-    source = "".join(Path(one).read_text() for one in (checks.__file__, checks.__file__.replace("checks", "probes")))
+    source = "".join(
+        Path(one).read_text() for one in (diagnostics.__file__, diagnostics.__file__.replace("checks", "probes"))
+    )
     said = set(re.findall(r'(?:error|warning|note)\(\s*"([a-z_]+)"', source)) | {"settings_wrong"}
     assert said == set(re.findall(r"^\| `([a-z_]+)` \|", DOCS.read_text(), re.MULTILINE))
     assert len(said) > 20
@@ -187,5 +190,5 @@ async def test_data_that_others_can_read(here: Path) -> None:
     assert "readable_by_others" not in await codes()
     (data / "secret.key").chmod(0o640)
     data.chmod(0o755)
-    found = [one.message for one in await examined(load(port=0)) if one.code == "readable_by_others"]
+    found = [one.message for one in await diagnose(load(port=0)) if one.code == "readable_by_others"]
     assert [message.split()[0] for message in found] == [str(load().data_dir), str(load().data_dir / "secret.key")]

@@ -41,8 +41,8 @@ async def test_a_server_that_is_not_running_is_reported_at_once_and_tried_again(
         run = await parley("send", "echo", "hello", "--url", f"http://127.0.0.1:{closed.getsockname()[1]}")
     lines = run.err.splitlines()
     assert run.code == 1
-    assert lines[0] == "cannot connect trying again in 0.5 s"
-    assert [line for line in lines if "trying again" in line] == lines[:3]
+    assert lines[0] == "cannot connect retrying in 0.5 s"
+    assert [line for line in lines if "retrying in" in line] == lines[:3]
     assert lines[3].endswith("does not answer (cannot connect). [unreachable]")
     assert "`parley up`" in lines[4]
 

@@ -83,7 +83,7 @@ async def test_what_it_lacks_is_said() -> None:
         forked = await parley("fork", task, "again", "--url", url)
         assert (forked.code, "Only a Parley server can fork" in forked.err) == (1, True)
         everything = await parley("runs", "--all", "--url", url)
-        assert (everything.code, "Parley alone" in everything.err) == (1, True)
+        assert (everything.code, "only with Parley" in everything.err) == (1, True)
         for command in (("tail", "nothing"), ("cancel", "nothing"), ("show", "nothing"), ("answer", "nothing", "x")):
             lost = await parley(*command, "--url", url)
             assert lost.code == 1, command

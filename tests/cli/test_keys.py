@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from parley.cli.server import check_binding
+from parley.app.application import check_binding
 from parley.errors import ConfigurationError
 from parley.settings import Settings
 from parley.testing.processes import ServerProcess
@@ -22,7 +22,7 @@ async def test_a_key_made_before_the_first_start_opens_the_server(tmp_path: Path
     assert made.code == 0, made.err
     token = made.out.strip()
     assert token.startswith("parley_")
-    assert "shown only now" in made.err
+    assert "shown only once" in made.err
 
     server = await ServerProcess.start([tmp_path / "agents.py"], tmp_path / "data", env={"PARLEY_AUTH": "required"})
     try:
@@ -45,7 +45,7 @@ async def test_a_key_made_before_the_first_start_opens_the_server(tmp_path: Path
 
             assert "revoked ci" in (await parley("keys", "revoke", view["id"], *data)).out
             assert json.loads((await parley("keys", "revoke", "ops", *data, "--json")).out)["name"] == "ops"
-            assert (await parley("keys", "list", *data)).out == "no keys\n"
+            assert (await parley("keys", "list", *data)).out == "No API keys.\n"
 
             published = (await http.get("/.well-known/jwks.json")).json()["keys"]
             rotated = json.loads((await parley("signing", "rotate", *data, "--json")).out)
@@ -87,7 +87,7 @@ async def test_a_token_is_for_its_own_server(tmp_path: Path, monkeypatch: pytest
     server = await ServerProcess.start([tmp_path / "agents.py"], tmp_path / "data", env={"PARLEY_AUTH": "required"})
     try:
         refused = await parley("send", "echo", "hello", "--url", server.url)
-        assert (refused.code, "needs credentials" in refused.err) == (1, True)
+        assert (refused.code, "Credentials are required" in refused.err) == (1, True)
         monkeypatch.setenv("PARLEY_TOKEN", token)
         assert (await parley("send", "echo", "hello", "--url", server.url)).out == "hello\n"
         assert (await parley("send", "echo", "hello", "--no-stream", "--url", server.url)).out == "hello\n"

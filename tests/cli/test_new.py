@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from parley.cli.kinds import Kind
-from parley.cli.making import rendered
+from parley.cli.new import rendered
+from parley.cli.options import TemplateKind
 
 
 def parley(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -19,8 +19,8 @@ def parley(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*Kind])
-def test_what_is_made_passes_its_own_test(kind: Kind, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [*TemplateKind])
+def test_what_is_made_passes_its_own_test(kind: TemplateKind, tmp_path: Path) -> None:
     made = parley("new", kind, "Word Counter", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     folder = tmp_path / "word-counter"
@@ -31,8 +31,8 @@ def test_what_is_made_passes_its_own_test(kind: Kind, tmp_path: Path) -> None:
     assert re.search(r"^[12] passed", done.stdout, re.MULTILINE), done.stdout
 
 
-@pytest.mark.parametrize("kind", [*Kind])
-def test_every_kind_has_code_a_readme_and_a_test(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [*TemplateKind])
+def test_every_kind_has_code_a_readme_and_a_test(kind: TemplateKind) -> None:
     made = rendered(kind, "word-counter", "Word counter")
     assert "README.md" in made
     assert any(path.startswith("test_") for path in made)
@@ -48,7 +48,7 @@ def test_what_is_there_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "agent.py").write_text("mine")
     refused = parley("new", "agent", "taken", cwd=tmp_path)
-    assert (refused.returncode, "taken is there already" in refused.stderr) == (2, True)
+    assert (refused.returncode, "taken already exists" in refused.stderr) == (2, True)
     assert [one.name for one in (tmp_path / "taken").iterdir()] == ["agent.py"]
     assert (tmp_path / "taken" / "agent.py").read_text() == "mine"
 

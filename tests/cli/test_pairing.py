@@ -9,7 +9,7 @@ import pytest
 
 from parley.testing.processes import ServerProcess
 from tests.cli.test_cli import parley
-from tests.edge.runtime import attach, error_of
+from tests.faces.pairing.runtime import attach, error_of
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ async def test_an_agent_is_paired_and_unpaired(server: ServerProcess, tmp_path: 
 
 
 async def test_what_cannot_be_paired_is_said_in_one_line(server: ServerProcess) -> None:
-    for agent, words in (("nobody", "There is no agent"), ("near", "does its work here")):
+    for agent, words in (("nobody", "There is no agent"), ("near", "runs on this server")):
         told = await parley("pair", agent, "--url", server.url)
         assert told.code == 1
         assert words in told.err

@@ -112,7 +112,7 @@ async def test_standard_input_is_a_text_or_a_file(server: ServerProcess) -> None
 
 async def test_wrong_use_is_said_before_anything_is_sent(tmp_path: Path) -> None:
     for arguments, words in (
-        (("send", "echo"), "nothing to say"),
+        (("send", "echo"), "The message is empty"),
         (("send", "echo", "--file", "missing"), "cannot be read"),
         (("send", "echo", "--data", "{"), "not JSON"),
         (("runs", "--since", "yesterday"), "--since"),
@@ -126,7 +126,7 @@ async def test_wrong_use_is_said_before_anything_is_sent(tmp_path: Path) -> None
 
 async def test_what_waits_is_found_and_answered(server: ServerProcess, tmp_path: Path) -> None:
     url = ("--url", server.url)
-    assert (await parley("runs", *url)).out == "no tasks\n"
+    assert (await parley("runs", *url)).out == "No tasks found.\n"
     assert (await parley("send", "echo", "hello", *url)).code == 0
     asked = await parley("send", "asks", "something", "--context", "trip", *url)
     assert (asked.code, "parley answer" in asked.err) == (4, True)
@@ -139,9 +139,9 @@ async def test_what_waits_is_found_and_answered(server: ServerProcess, tmp_path:
     # The default agent is echo: the task's own agent is found all the same.
     answered = await parley("answer", row["id"], "this", *url)
     assert (answered.code, answered.out) == (0, "turn 2: this\n"), answered.err
-    assert (await parley("runs", "--waiting", *url)).out == "nothing waits\n"
+    assert (await parley("runs", "--waiting", *url)).out == "No tasks wait for an answer.\n"
     again = await parley("answer", row["id"], "this", *url)
-    assert (again.code, "takes no further messages" in again.err) == (1, True)
+    assert (again.code, "accepts no further messages" in again.err) == (1, True)
 
     table = await parley("runs", *url)
     assert [line.split()[1] for line in table.out.splitlines()[1:]] == ["asks", "echo"]
@@ -163,7 +163,7 @@ async def test_what_waits_is_found_and_answered(server: ServerProcess, tmp_path:
     assert await count("--since", "2100-01-01") == 0
     everybodys = json.loads((await parley("runs", "--all", "--agent", "asks", "--json", *url)).out)["runs"]
     assert [(one["principal"], one["state"]) for one in everybodys] == [("local", "completed")]
-    assert "whose" in (await parley("runs", "--all", *url)).out
+    assert "caller" in (await parley("runs", "--all", *url)).out
 
 
 async def test_everybodys_tasks_are_for_administrators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,12 +179,12 @@ async def test_everybodys_tasks_are_for_administrators(tmp_path: Path, monkeypat
         refused = await parley("runs", "--all", *url)
         assert (refused.code, "scope admin" in refused.err) == (1, True)
         monkeypatch.setenv("PARLEY_TOKEN", root)
-        assert (await parley("runs", *url)).out == "no tasks\n"
+        assert (await parley("runs", *url)).out == "No tasks found.\n"
         (row,) = json.loads((await parley("runs", "--all", "--waiting", "--json", *url)).out)["runs"]
         assert (row["id"], row["principal"]) == (task, "service:ann")
         monkeypatch.delenv("PARLEY_TOKEN")
         nobody = await parley("runs", "--all", *url)
-        assert (nobody.code, "credentials" in nobody.err) == (1, True)
+        assert (nobody.code, "X-API-Key" in nobody.err) == (1, True)
     finally:
         await server.stop()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from parley.cli.tools import run_tools
+from parley.cli.definitions import run_tools
 
 ROOT = Path(__file__).parent.parent.parent
 HOSTILE = ROOT / "tests" / "tools" / "mcp" / "hostile.py"
@@ -51,13 +51,13 @@ def test_the_example_of_an_agent_has_its_tools(
     [
         ("mcp: [{name: s}]", "either `run` or `url`"),
         ("mcp: [{name: s, run: [sh], url: 'http://x'}]", "either `run` or `url`"),
-        ("mcp: [{name: a/b, run: [sh]}]", "a name has"),
-        ("mcp: [{name: s, run: [no-such-program-at-all]}]", "no program"),
+        ("mcp: [{name: a/b, run: [sh]}]", "a name must have"),
+        ("mcp: [{name: s, run: [no-such-program-at-all]}]", "is not on the PATH"),
         ("mcp: [{name: s, run: sh -c true}]", "mcp[0].run"),
         ("mcp: [{name: s, url: 'ftp://x'}]", "http"),
-        ("mcp: [{name: s, url: 'http://u:p@x'}]", "Credentials"),
+        ("mcp: [{name: s, url: 'http://u:p@x'}]", "must not contain credentials"),
         ("mcp: [{name: s, run: [sh]}, {name: s, run: [sh]}]", "two servers"),
-        ("mcp: [{name: s, run: [sh], headers: {a: b}}]", "no headers"),
+        ("mcp: [{name: s, run: [sh], headers: {a: b}}]", "`headers` are for servers with a `url`"),
         ("mcp: [{name: s, run: [sh], wat: 1}]", "wat"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the commands make of what is written, without any server."""
+"""Parsing and formatting of the commands, without a server."""
 
 import json
 import subprocess
@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parley.cli import app
-from parley.cli.contents import media_type, parts
-from parley.cli.listing import Row, ago, lines, shortened, since_time, state_name
-from parley.cli.places import NoCommonProtocol, Place, _jsonrpc, is_ours
-from parley.cli.showing import MAX_NAME, FileExists, Saved, safe_name, saved, write
+from parley.cli.addresses import AgentAddress, NoCommonProtocol, _jsonrpc, is_ours
+from parley.cli.chat import media_type, parts
+from parley.cli.rendering import MAX_NAME, ArtifactFile, FileExists, artifact_files, safe_name, write
+from parley.cli.runs import RunRow, ago, lines, shortened, since_time, state_name
 from parley.errors import ConfigurationError
 
 NOW = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
@@ -84,7 +84,7 @@ def test_what_was_said_is_one_line_without_control_characters() -> None:
 
 def test_a_listing_is_cut_only_where_it_does_not_hurt() -> None:
     id_ = "01a1e325-7c6b-7419-86f8-b3bef223694e"
-    row = Row(id_, "input_required", "2026-05-04T11:00:00Z", "c", "writer", said="x" * 200)
+    row = RunRow(id_, "input_required", "2026-05-04T11:00:00Z", "c", "writer", said="x" * 200)
     head, line = lines([row], True, 80, NOW)
     assert head.split() == ["id", "agent", "state", "when", "question"]
     assert line.startswith(f"{row.id}  writer  input-required  1h ago  xxx")
@@ -130,7 +130,7 @@ def test_names_are_cut_to_their_last_component(given_name: str, safe: str) -> No
 )
 def test_an_artifact_that_is_named_as_a_file_is_saved_as_one(name: str, file: str) -> None:
     task = {"artifacts": [{"artifactId": "a", "name": name, "parts": [{"text": "words"}]}]}
-    assert [one.name for one in saved(task)] == [file]
+    assert [one.name for one in artifact_files(task)] == [file]
 
 
 def test_artifacts_get_names_of_their_own() -> None:
@@ -143,7 +143,7 @@ def test_artifacts_get_names_of_their_own() -> None:
             artifact("response-1", {"text": "c"}, {"data": {"n": 1}}, {"url": "https://a.example/b"}),
         ]
     }
-    files = list(saved(task))
+    files = list(artifact_files(task))
     assert [one.name for one in files] == ["A.txt", "a-2.txt", "response-1.txt", "response-1.json", "response-1.bin"]
     assert files[-1].url == "https://a.example/b"
 
@@ -154,7 +154,7 @@ def test_nothing_is_written_over_and_no_link_is_followed(tmp_path: Path) -> None
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / "b").symlink_to(outside)
-    files = [Saved("x", "a", b"1", "text/plain"), Saved("x", "b", b"2", "text/plain")]
+    files = [ArtifactFile("x", "a", b"1", "text/plain"), ArtifactFile("x", "b", b"2", "text/plain")]
     with pytest.raises(FileExists, match="b"):
         write(files, folder)
     assert not (folder / "a").exists()
@@ -164,11 +164,11 @@ def test_nothing_is_written_over_and_no_link_is_followed(tmp_path: Path) -> None
 
 
 def test_a_token_is_for_its_own_server() -> None:
-    place = Place("echo", "http://a.example/", "secret")
+    place = AgentAddress("echo", "http://a.example/", "secret")
     assert place.address == "http://a.example/agents/echo"
     assert place.token_for(place.address) == "secret"
     assert place.token_for("http://a.example.evil/agents/echo") is None
-    assert Place(None, "http://a.example", None).address == "http://a.example/"
+    assert AgentAddress(None, "http://a.example", None).address == "http://a.example/"
 
 
 def test_a_card_says_where_to_send_to_or_why_not() -> None:

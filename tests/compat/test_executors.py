@@ -23,8 +23,7 @@ from a2a.types import (
 from a2a.utils.errors import A2AError
 from google.protobuf import json_format
 
-from parley.testing.processes import ServerProcess
-from parley.testing.waiting import until
+from parley.testing.processes import ServerProcess, until
 
 PROGRAM = "tests.compat.program"
 
@@ -68,8 +67,8 @@ def message(text: str, task: Task | None = None) -> SendMessageRequest:
 
 
 class Seen:
-    """What a client saw, without what may differ from one server to another: ids, times, how often it was told that
-    work goes on, and how chunks were cut."""
+    """A client's view, without what may differ between servers: ids, times, the number of working updates, and how
+    chunks were cut."""
 
     def __init__(self) -> None:
         self.said: list[str] = []

@@ -16,9 +16,8 @@ from starlette.types import ASGIApp
 
 from parley.client import Client
 from parley.compat import durable
-from parley.testing.processes import ServerProcess
+from parley.testing.processes import ServerProcess, until
 from parley.testing.servers import serving
-from parley.testing.waiting import until
 from tests.compat.program import card_at
 
 EXAMPLE = Path(__file__).parents[2] / "examples/compat/durable_server.py"
@@ -153,7 +152,7 @@ async def test_what_an_executor_raises_is_logged_as_the_program_logs(
 
     app = durable(Broken(), card_at("http://127.0.0.1:9"), data_dir=tmp_path)
     http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
-    async with _started(app), Client("http://127.0.0.1:9/", http=http) as client:
+    async with started(app), Client("http://127.0.0.1:9/", http=http) as client:
         task = (await client.send("nothing"))["task"]
     assert status_of(task) == ("TASK_STATE_FAILED", "The agent stopped with an unexpected RuntimeError.")
     (record,) = [one for one in caplog.records if one.message.startswith("agent.raised")]
@@ -162,7 +161,7 @@ async def test_what_an_executor_raises_is_logged_as_the_program_logs(
 
 
 @asynccontextmanager
-async def _started(app: ASGIApp) -> AsyncIterator[None]:
+async def started(app: ASGIApp) -> AsyncIterator[None]:
     """As a server starts and stops an application."""
     told, said = asyncio.Queue[Any](), asyncio.Queue[Any]()
     task = asyncio.create_task(app({"type": "lifespan"}, told.get, said.put))
@@ -177,7 +176,7 @@ async def _started(app: ASGIApp) -> AsyncIterator[None]:
 async def test_a_program_that_cannot_start_says_why(tmp_path: Path) -> None:
     app = durable(Odd(), card_at("http://x"), data_dir=tmp_path)
     said = asyncio.Queue[Any]()
-    async with _started(app):
+    async with started(app):
         told = asyncio.Queue[Any]()
         told.put_nowait({"type": "lifespan.startup"})
         await durable(Odd(), card_at("http://x"), data_dir=tmp_path)({"type": "lifespan"}, told.get, said.put)

@@ -3,12 +3,16 @@
 import asyncio
 import struct
 import zlib
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from parley import ArtifactChunk, Done, NeedInput, Skill, Status, Text, Turn, agent
-from parley.core.artifacts import Part
 from parley.demo import echo, relay, writer
+from parley.runs.rules.content import Part
 
-__all__ = ["author", "chatty", "echo", "evil", "fussy", "painter", "relay", "sleeper", "slow", "writer"]
+__all__ = ["author", "booking", "chatty", "echo", "evil", "fussy", "painter", "relay", "sleeper", "slow", "writer"]
 
 EVIL = (
     "<script>window.pwned = 1; alert('script')</script><img src=/console/evil-image onerror=alert(2)>\n\n"
@@ -68,6 +72,40 @@ async def evil(turn: Turn):
     yield ArtifactChunk(Part(url="javascript:alert(7)", filename=EVIL), id="url")
     yield ArtifactChunk({EVIL: EVIL}, id="data")
     yield NeedInput(EVIL)
+
+
+@dataclass
+class Passenger:
+    name: Annotated[str, Meta(title="Name", description="As in the passport.", min_length=1)]
+    age: Annotated[int, Meta(ge=0, le=130)]
+    seat: Literal["aisle", "window"] = "aisle"
+    luggage: bool = False
+    weight: Annotated[float | None, Meta(description="Of the luggage, in kg.")] = None
+
+
+@dataclass
+class Stops:
+    cities: list[str]
+
+
+@agent("booking", name="Booking")
+async def booking(turn: Turn):
+    """Asks for a flight, the passenger and the stops; with `details`, for the passenger at once."""
+    if turn.number == 1 and turn.text == "hostile":
+        choices = [EVIL.translate(dict.fromkeys(range(32)))[:400].replace("\x7f", ""), "<script>alert(8)</script>"]
+        yield NeedInput("Which one?", choices=choices)
+    elif turn.number == 1 and "details" in turn.text:
+        yield NeedInput("Who flies?", schema=Passenger)
+    elif turn.number == 1:
+        yield NeedInput("Which flight?", choices=["AF 12 at 08:30", "BA 7 at 11:15", "Neither"])
+    elif turn.number == 2:
+        yield Status(f"You chose {turn.answer}.")
+        yield NeedInput("Who flies?", schema=Passenger)
+    elif turn.number == 3:
+        yield Status(f"{turn.answer_as(Passenger)}")
+        yield NeedInput("Where do you stop?", schema=Stops)
+    else:
+        yield Done(f"By way of {' and '.join(turn.answer_as(Stops).cities)}.")
 
 
 @agent("author", name="Author", skills=[Skill("write", "Write", "Writes plans and pages.", ("demo",), ("A picnic",))])

@@ -1,4 +1,4 @@
-"""What holds for every page, whoever serves it: axe finds nothing serious, light or dark, on a phone or a large screen;
+"""Checks of every page, whichever server serves it: axe finds nothing serious, light or dark, on any screen size;
 nothing is wider than the window; and all of it is small."""
 
 from collections.abc import Callable

@@ -27,7 +27,7 @@ SHOWN = (
     "topology-1024-light",
     "operations-1600-dark",
 )
-"""What the documentation shows."""
+"""Pictures in the documentation."""
 
 
 def main() -> int:

@@ -32,11 +32,12 @@ PAGES: list[Place] = [
     Place("run", lambda made: f"/runs/{made['writer']}"),
     Place("files", lambda made: f"/runs/{made['painter']}"),
     Place("tools", lambda made: f"/runs/{made['accounts']}"),
+    Place("question", lambda made: f"/runs/{made['booking']}"),
     Place("raw", lambda made: f"/runs/{made['writer']}/raw"),
     Place("agents", lambda _: "/agents"),
     Place("agent", lambda _: "/agents/writer"),
     Place("adding", lambda _: "/agents/new"),
-    Place("pairing", lambda _: "/agents/laptop/pairing", "Make a code"),
+    Place("pairing", lambda _: "/agents/laptop/pairing", "Create code"),
     Place("conversations", lambda _: "/conversations"),
     Place("conversation", lambda made: f"/conversations/{made['talk']}"),
     Place("difference", lambda made: f"/conversations/{made['talk']}/difference?{made['versions']}"),
@@ -48,6 +49,9 @@ PAGES: list[Place] = [
     Place("dead", lambda _: "/operations/dead"),
     Place("keys", lambda _: "/operations/keys"),
     Place("settings", lambda _: "/operations/settings"),
+    Place("api", lambda _: "/docs"),
+    Place("actions", lambda _: "/docs/actions"),
+    Place("runtime", lambda _: "/docs/runtime"),
     Place("nothing", lambda _: "/nothing"),
 ]
 
@@ -55,7 +59,7 @@ PAGES: list[Place] = [
 def demo(server: Running) -> dict[str, str]:
     """Runs of every kind, and an agent that can be paired; what the runs are called, by their agents."""
     asked = {
-        "echo": "hello", "writer": "Lisbon", "relay": "pass it on", "painter": "go",
+        "echo": "hello", "writer": "Lisbon", "relay": "pass it on", "painter": "go", "booking": "Lisbon, with details",
         "accounts": 'use books/supabase-query {"query": {"table": "financial_transactions", "limit": 2}}',
     }  # fmt: skip
     family = Family(server)
@@ -88,7 +92,7 @@ def _trip(visitor: Visitor) -> str:
     """One that has failed halfway."""
     begun = visitor.post("/orchestrations", {"agent": "trip", "text": "fail on the way to Coimbra"})
     trip = begun.headers["location"].rpartition("/")[2]
-    _until(lambda: visitor.get(f"/orchestrations/{trip}").text, lambda text: "Try again" in text)
+    _until(lambda: visitor.get(f"/orchestrations/{trip}").text, lambda text: "Retry" in text)
     return trip
 
 

@@ -1,4 +1,4 @@
-"""What holds for every page: it is small, it can be used by everybody, and it looks the same while it loads."""
+"""Every page is small, is accessible, and looks the same while it loads."""
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -19,7 +19,7 @@ def test_a_page_can_be_used_by_everybody(
 def test_the_keyboard_reaches_everything(server: Running, page: Page) -> None:
     page.goto(f"{server.console}/runs")
     page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("main")).to_be_focused()
     page.set_viewport_size({"width": 390, "height": 844})
@@ -40,11 +40,11 @@ def test_colours_follow_the_machine_until_somebody_chooses(server: Running, page
     page.emulate_media(color_scheme="dark")
     dark = page.evaluate(ground)
     assert light != dark
-    page.get_by_role("button", name="Automatic colours; change").click()
-    page.get_by_role("button", name="Dark colours; change").click()
+    page.get_by_role("button", name="Automatic theme; switch").click()
+    page.get_by_role("button", name="Dark theme; switch").click()
     expect(page.locator("html")).to_have_attribute("data-theme", "light")
     assert page.evaluate(ground) == light
-    page.get_by_role("button", name="Light colours; change").click()
+    page.get_by_role("button", name="Light theme; switch").click()
     assert page.evaluate(ground) == dark
 
 

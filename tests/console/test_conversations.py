@@ -11,9 +11,9 @@ from tests.console.conftest import Running
 
 def begun(server: Running, page: Page, text: str) -> None:
     page.goto(f"{server.console}/conversations")
-    page.get_by_label("With").select_option("author")
+    page.get_by_label("Agent").select_option("author")
     page.get_by_label("Message").fill(text)
-    page.get_by_role("button", name="Begin").click()
+    page.get_by_role("button", name="Start conversation").click()
     expect(page.locator(".talk .entry[data-kind=agent]").first).to_contain_text("A picnic by the river")
     expect(page.locator("#say")).to_be_visible()
 
@@ -46,7 +46,7 @@ def test_a_plan_is_written_edited_compared_merged_copied_and_taken_back(server: 
     plan.get_by_text("Edit", exact=True).click()
     editor = plan.get_by_label("Content of the plan")
     editor.fill(editor.input_value().replace("Ask who comes", "Ask who comes, and when"))
-    plan.get_by_role("button", name="Save as a new version").click()
+    plan.get_by_role("button", name="Save as new version").click()
     expect(plan.locator("header")).to_contain_text("version 2")
     expect(plan).to_contain_text("Ask who comes, and when")
 
@@ -63,24 +63,24 @@ def test_a_plan_is_written_edited_compared_merged_copied_and_taken_back(server: 
 
     plan.get_by_role("link", name="Version 1").click()
     expect(plan.locator("header")).to_contain_text("not current")
-    plan.get_by_role("button", name="Copy").click()
+    plan.get_by_role("button", name="Copy version").click()
     expect(plan.get_by_role("link", name="Version 4")).to_be_visible()
     plan.get_by_role("link", name="Version 2").click()
-    plan.get_by_role("button", name="Make it current").click()
+    plan.get_by_role("button", name="Make current").click()
     expect(plan.locator("header")).to_contain_text("version 2")
     plan.get_by_role("link", name="Version 3").click()
-    plan.get_by_role("button", name="Delete").click()
+    plan.get_by_role("button", name="Delete version").click()
     expect(plan.get_by_role("link", name="Version 3")).to_have_count(0)
 
 
 def test_a_deliverable_is_made_again_and_the_whole_is_exported(server: Running, page: Page) -> None:
     begun(server, page, "Something to deliver")
     written(page, "deliverable", "A page", 1)
-    sheet(page, "deliverable").get_by_role("button", name="Make it again").click()
+    sheet(page, "deliverable").get_by_role("button", name="Regenerate").click()
     expect(sheet(page, "deliverable").locator("header")).to_contain_text("version 2", timeout=15_000)
     page.locator("summary", has_text="Export").click()
     page.get_by_label("Format").select_option("markdown")
-    page.get_by_role("button", name="Make the file").click()
+    page.get_by_role("button", name="Export").click()
     link = page.get_by_role("link", name=re.compile(r"\.md$"))
     expect(link).to_be_visible()
     exported = httpx2.get(str(link.get_attribute("href")))
@@ -91,7 +91,7 @@ def test_a_deliverable_is_made_again_and_the_whole_is_exported(server: Running, 
 def test_the_same_form_sent_twice_makes_one_version(server: Running, page: Page) -> None:
     begun(server, page, "Twice")
     written(page, "plan", "A picnic", 1)
-    form = sheet(page, "plan").locator("form", has=page.get_by_role("button", name="Copy"))
+    form = sheet(page, "plan").locator("form", has=page.get_by_role("button", name="Copy version"))
     fields = {one.get_attribute("name") or "": one.input_value() for one in form.locator("input").all()}
     address = f"{server.url}{form.get_attribute('action')}"
     for _ in range(2):

@@ -9,7 +9,7 @@ from msgspec import Struct
 from playwright.sync_api import Browser, Page, expect
 
 from parley.app import open_records
-from parley.core.access import ALL_SCOPES, USER_SCOPES
+from parley.runs.rules.access import ALL_SCOPES, USER_SCOPES
 from parley.security.keys import ApiKeys
 from parley.settings import Settings
 from tests.console.conftest import Running, Visitor, send, start

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
-from parley.engine.hooks import Hooks
+from parley.push.hooks import Hooks
 from parley.security.secrets import FILE as SECRETS
 from parley.security.secrets import Secrets
 from parley.stores.records import SqliteRecords
@@ -40,7 +40,7 @@ def test_the_overview_tells_who_used_it_and_how_fast_it_is(server: Running, page
     expect(page.get_by_role("table", name="By agent").get_by_role("row", name="echo")).to_be_visible()
     expect(page.get_by_role("table", name="By principal").get_by_role("row", name="local")).to_be_visible()
     expect(page.locator("dd", has_text="kB").or_(page.locator("dd", has_text="MB")).first).to_be_visible()
-    expect(page.get_by_text("answers you")).to_be_visible()
+    expect(page.get_by_text("serves this page")).to_be_visible()
 
 
 def test_settings_say_where_they_come_from(server: Running, page: Page) -> None:
@@ -81,7 +81,7 @@ def receiver() -> Iterator[str]:
 def given_up(server: Running, run: str, hook: str) -> None:
     """As it stands after half a day of attempts."""
 
-    async def bury() -> None:
+    async def expire_replicas() -> None:
         records = SqliteRecords(server.data / DATABASE)
         hooks = Hooks(records, Secrets(server.data / SECRETS))
         saved = None
@@ -93,7 +93,7 @@ def given_up(server: Running, run: str, hook: str) -> None:
         await records.close()
 
     with ThreadPoolExecutor() as threads:  # the browser has the loop of this one
-        threads.submit(asyncio.run, bury()).result()
+        threads.submit(asyncio.run, expire_replicas()).result()
 
 
 def test_a_dead_letter_is_delivered_after_all(server: Running, page: Page, receiver: str) -> None:
@@ -112,7 +112,7 @@ def test_a_dead_letter_is_delivered_after_all(server: Running, page: Page, recei
     page.goto(f"{server.console}/operations/dead")
     letter = page.locator(".letter", has_text=receiver)
     Receiver.kind = True
-    letter.get_by_role("button", name="Deliver again").click()
+    letter.get_by_role("button", name="Retry delivery").click()
     expect(letter).to_have_count(0)
     deadline = time.monotonic() + 10
     while not Receiver.told and time.monotonic() < deadline:
@@ -145,7 +145,7 @@ def test_a_key_is_shown_once_works_and_is_revoked(guarded: Guarded, page: Page) 
     signed_in(guarded.running, page, guarded.admin)
     page.goto(f"{guarded.running.console}/operations/keys")
     page.get_by_label("Name").fill("robot")
-    page.get_by_role("button", name="Create").click()
+    page.get_by_role("button", name="Create key").click()
     token = page.locator(".new-key code").inner_text()
     asked = {"headers": {"X-API-Key": token}}
     assert httpx2.get(f"{guarded.running.url}/admin/whoami", **asked).json()["scopes"] == ["read", "send"]

@@ -9,9 +9,9 @@ from tests.console.conftest import Running
 
 def begun(server: Running, page: Page, text: str) -> None:
     page.goto(f"{server.console}/orchestrations")
-    page.get_by_label("By").select_option("trip")
-    page.get_by_label("What for").fill(text)
-    page.get_by_role("button", name="Begin").click()
+    page.get_by_label("Agent").select_option("trip")
+    page.get_by_label("Goal").fill(text)
+    page.get_by_role("button", name="Start orchestration").click()
     expect(page.locator(".graph .node")).to_have_count(4)
 
 
@@ -28,7 +28,7 @@ def test_a_plan_takes_on_the_colours_of_what_happens_and_is_paused_and_resumed(s
     status(page, 4, "pending")
     page.get_by_role("button", name="Resume").click()
     status(page, 4, "completed")
-    expect(page.locator(".panel")).to_contain_text("4 of 4 steps done")
+    expect(page.locator(".panel")).to_contain_text("4 of 4 steps completed")
     page.goto(f"{server.console}/orchestrations")
     expect(page.locator("li", has_text="Porto slowly")).to_contain_text("completed")
 
@@ -36,7 +36,7 @@ def test_a_plan_takes_on_the_colours_of_what_happens_and_is_paused_and_resumed(s
 def test_a_failed_step_is_tried_again(server: Running, page: Page) -> None:
     begun(server, page, "fail in Faro")
     status(page, 3, "failed")
-    page.get_by_role("button", name="Try again").click()
+    page.get_by_role("button", name="Retry").click()
     status(page, 4, "completed")
     expect(page.locator(".panel")).to_contain_text("completed")
 

@@ -31,7 +31,7 @@ def test_what_is_no_organisation_is_not_found(server: Running) -> None:
 
 
 def waiting(server: Running) -> list[str]:
-    """What other tests have left: the page shows the newest task that has not ended."""
+    """Tasks that other tests have left: the page shows the newest task that has not ended."""
     query = {"status": "TASK_STATE_INPUT_REQUIRED"}
     listed = httpx2.get(f"{server.url}/agents/house/tasks", params=query, headers={"A2A-Version": "1.0"})
     return [task["id"] for task in listed.json()["tasks"]]

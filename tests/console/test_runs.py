@@ -15,19 +15,19 @@ def test_runs_are_filtered_and_found_by_their_id(server: Running, made: dict[str
     page.get_by_label("State").select_option("waiting")
     page.get_by_role("button", name="Filter").click()
     rows = page.locator(".run-row")
-    expect(rows.first).to_contain_text("waits for you")
+    expect(rows.first).to_contain_text("needs input")
     assert set(rows.locator("bdi.strong").all_inner_texts()) == {"Writer"}
-    page.get_by_role("link", name="Clear").click()
-    page.get_by_label("Id").fill(made["echo"][:30])
+    page.get_by_role("link", name="Clear filters").click()
+    page.get_by_label("Run ID").fill(made["echo"][:30])
     page.get_by_role("button", name="Filter").click()
     expect(page.locator(f'.run-row a[href$="{made["echo"]}"]')).to_be_visible()
-    page.get_by_label("Id").fill(made["echo"])
+    page.get_by_label("Run ID").fill(made["echo"])
     page.get_by_role("button", name="Filter").click()
     assert page.url == f"{server.console}/runs/{made['echo']}"
     for wrong in ("state=nonsense", "after=nonsense", "id=%20!"):
         assert page.goto(f"{server.console}/runs?{wrong}").status == 400  # type: ignore[union-attr]
     page.goto(f"{server.console}/runs?agent=evil&state=rejected")
-    expect(page.get_by_role("heading", name="No run fits")).to_be_visible()
+    expect(page.get_by_role("heading", name="No matching runs")).to_be_visible()
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_a_timeline_survives_a_restart_of_the_server_without_losing_an_event(
         page.reload()
         # What grew on the page and what is read at once from the log are the same, word for word.
         assert _words(page.locator(".entries").inner_text()) == _words(shown)
-        assert "taken up again" in shown
+        assert "the run continues (attempt" in shown
         expect(page.locator("#connection")).to_contain_text("Connected")
     finally:
         server.stop()
@@ -91,11 +91,11 @@ def test_a_long_log_is_read_page_by_page(server: Running, page: Page) -> None:
     page.goto(f"{server.console}/runs/{run}")
     expect(page.get_by_text("remark 150.", exact=True)).to_be_visible()
     expect(page.get_by_text("remark 50.", exact=True)).to_have_count(0)
-    page.get_by_role("link", name="Earlier entries").click()
+    page.get_by_role("link", name="Show earlier entries").click()
     expect(page.get_by_text("remark 1.", exact=True)).to_be_visible()
     expect(page.get_by_text("remark 51.", exact=True)).to_be_visible()
     expect(page.get_by_text("remark 52.", exact=True)).to_have_count(0)
-    page.get_by_role("link", name="To the latest entries").click()
+    page.get_by_role("link", name="Show latest entries").click()
     expect(page.get_by_text("remark 52.", exact=True)).to_be_visible()
 
 
@@ -127,16 +127,16 @@ def test_a_run_is_canceled(server: Running, page: Page) -> None:
         run = visitor.post("/agents/sleeper/try", {"text": "go"}).headers["location"].rpartition("/")[2]
     page.goto(f"{server.console}/runs/{run}")
     expect(page.get_by_text("Counting sheep")).to_be_visible()
-    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Cancel run").click()
     expect(page.locator(".panel")).to_contain_text("canceled")
-    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+    expect(page.get_by_role("button", name="Cancel run")).to_have_count(0)
 
 
 def test_a_question_is_answered_on_the_page_of_its_run(server: Running, page: Page) -> None:
     run = send(server, "writer", "Faro")
     page.goto(f"{server.console}/runs/{run}")
     page.get_by_label("Your answer").fill("Bob")
-    page.get_by_role("button", name="Answer").click()
+    page.get_by_role("button", name="Send answer").click()
     expect(page.get_by_text("The postcard to Bob is ready.")).to_be_visible()
     expect(page.locator(".piece[data-kind=markdown]")).to_contain_text("Dear Bob")
     expect(page.get_by_label("Your answer")).to_have_count(0)
@@ -146,14 +146,14 @@ def test_a_fork_goes_another_way(server: Running, page: Page) -> None:
     run = send(server, "writer", "Beja")
     page.goto(f"{server.console}/runs/{run}")
     page.locator("#fork").get_by_label("Message").fill("Carl")
-    page.locator("#fork").get_by_role("button", name="Fork").click()
+    page.locator("#fork").get_by_role("button", name="Fork run").click()
     expect(page.get_by_text("The postcard to Carl is ready.")).to_be_visible()
     assert run not in page.url
     expect(page.locator(".facts")).to_contain_text("Fork of")
     page.goto(f"{server.console}/runs/{run}")
-    expect(page.locator(".panel")).to_contain_text("waits for you")
+    expect(page.locator(".panel")).to_contain_text("needs input")
     page.locator("#fork").get_by_label("After event").fill("9999")
-    page.locator("#fork").get_by_role("button", name="Fork").click()
+    page.locator("#fork").get_by_role("button", name="Fork run").click()
     expect(page.get_by_text("there is no event 9999")).to_be_visible()
 
 
@@ -163,10 +163,10 @@ def test_the_log_can_be_read_raw_and_followed_in_a_terminal(
     page.goto(f"{server.console}/runs/{made['writer']}")
     command = f"parley tail {made['writer']} --from 0 --url {server.url}"
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.get_by_role("button", name="Copy the command").click()
+    page.get_by_role("button", name="Copy command").click()
     expect(page.locator(".copied")).to_have_count(1)
     assert page.evaluate("navigator.clipboard.readText()") == command
-    page.get_by_role("link", name="Raw events").click()
+    page.get_by_role("link", name="View raw events").click()
     expect(page.locator(".raw li").first).to_contain_text("submitted")
     page.locator(".raw summary").first.click()
     expect(page.locator(".raw li").first).to_contain_text('"agent": "writer"')

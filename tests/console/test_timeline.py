@@ -3,8 +3,8 @@
 from msgspec import Raw
 
 from parley.console.timeline import MAX_TEXT, Timeline, remembered
-from parley.core.artifacts import Part, text_part
-from parley.core.events import (
+from parley.runs.rules.content import Part, text_part
+from parley.runs.rules.events import (
     ArtifactAdded,
     Canceled,
     Completed,
@@ -15,8 +15,8 @@ from parley.core.events import (
     ToolCalled,
     ToolReturned,
 )
-from parley.core.runs import State
-from parley.core.views import view_of
+from parley.runs.rules.state import State
+from parley.runs.rules.view import view_of
 from parley.testing.logs import LogWriter
 
 

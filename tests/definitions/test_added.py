@@ -9,8 +9,8 @@ from parley import Text, Turn, agent
 from parley.app import open_exchange, open_records
 from parley.client import Client
 from parley.definitions.added import Added
-from parley.engine.ports import Record
 from parley.errors import DefinitionForbidden, DefinitionInvalid, NameTaken, NotFound, OutboundRefused
+from parley.records import Record
 from parley.security.netguard import LOOPBACK, Guard
 from parley.settings import Settings
 from parley.testing.databases import fresh_database, give_back

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from parley.core.agents import Limits
-from parley.definitions.reading import Reading, Sources
+from parley.definitions.loader import LoadedDefinitions, Sources
 from parley.drivers.agentzero import AgentZeroDriver
+from parley.runs.rules.agents import Limits
 
 ROOT = Path(__file__).parent.parent.parent
 
 
-def reading(folder: Path, text: str) -> Reading:
+def reading(folder: Path, text: str) -> LoadedDefinitions:
     (folder / "zero.yaml").write_text(text)
-    return Reading(Sources((str(folder / "zero.yaml"),)))
+    return LoadedDefinitions(Sources((str(folder / "zero.yaml"),)))
 
 
 def test_the_definitions_in_the_page_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,17 +38,23 @@ def test_what_is_left_out_is_as_the_contract_has_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("url: ftp://example.com", "agentzero.url: expected an address with http or https"),
-        ("url: https://me:pass@example.com", "agentzero.url: credentials do not belong in an address"),
-        ("url: https://example.com\n  poll_s: 0", "agentzero.poll_s: expected seconds"),
-        ("url: https://example.com\n  key_from: NO_SUCH_KEY", "agentzero.key_from: there is nothing in NO_SUCH_KEY"),
-        ("url: https://example.com\n  key_from: BAD_KEY", "agentzero.key_from: what BAD_KEY holds cannot stand"),
+        ("url: ftp://example.com", "agentzero.url: must be an http or https URL"),
+        ("url: https://me:pass@example.com", "agentzero.url: must not contain credentials"),
+        ("url: https://example.com\n  poll_s: 0", "agentzero.poll_s: must be more than 0 and at most 86400 seconds"),
+        ("url: https://example.com\n  key_from: NO_SUCH_KEY", "agentzero.key_from: NO_SUCH_KEY is empty or not set"),
+        ("url: https://example.com\n  key_from: BAD_KEY", "agentzero.key_from: the value of BAD_KEY has characters"),
         ("url: https://example.com\n  key_file: none.key", "agentzero.key_file: the file"),
-        ("url: https://example.com\n  key_file: a\n  key_from: B", "agentzero.key_file: name the key in key_from or"),
-        ("url: https://example.com\n  user: admin", "agentzero.user: a user needs a password_from"),
-        ("url: https://example.com\n  roots: [/a0/../etc]", "agentzero.roots: lists absolute directories"),
-        ("url: https://example.com\n  lifetime_hours: 0", "agentzero.lifetime_hours: expected hours"),
-        ("url: https://example.com\n  hurry: true", "agentzero.hurry: there is no such field"),
+        (
+            "url: https://example.com\n  key_file: a\n  key_from: B",
+            "agentzero.key_file: only one of key, key_from and key_file",
+        ),
+        ("url: https://example.com\n  user: admin", "agentzero.user: user and password_from must be set together"),
+        ("url: https://example.com\n  roots: [/a0/../etc]", "agentzero.roots: must list absolute directories"),
+        (
+            "url: https://example.com\n  lifetime_hours: 0",
+            "agentzero.lifetime_hours: must be more than 0 and at most 8760 hours",
+        ),
+        ("url: https://example.com\n  hurry: true", "agentzero.hurry: unknown field"),
         ("poll_s: 1", "agentzero.url: is missing"),
     ],
 )

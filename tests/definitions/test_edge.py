@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from parley.definitions.reading import Reading, Sources
-from parley.drivers.edge import EdgeDriver
+from parley.definitions.loader import LoadedDefinitions, Sources
+from parley.paired.driver import EdgeDriver
 
 
-def read(folder: Path, **files: str) -> Reading:
+def read(folder: Path, **files: str) -> LoadedDefinitions:
     for name, text in files.items():
         (folder / f"{name}.yaml").write_text(text)
-    return Reading(Sources((str(folder),)))
+    return LoadedDefinitions(Sources((str(folder),)))
 
 
 def test_an_edge_agent_needs_nothing_but_its_driver(tmp_path: Path) -> None:
@@ -23,15 +23,13 @@ def test_an_edge_agent_needs_nothing_but_its_driver(tmp_path: Path) -> None:
 
 def test_it_has_no_options(tmp_path: Path) -> None:
     reading = read(tmp_path, far="driver: edge\nedge:\n  url: http://127.0.0.1:18789/run-task\n")
-    assert [fault.message.partition("far.yaml:")[2] for fault in reading.faults] == [
-        "3: edge.url: there is no such field"
-    ]
+    assert [fault.message.partition("far.yaml:")[2] for fault in reading.faults] == ["3: edge.url: unknown field"]
 
 
 def test_it_can_be_a_table_of_the_settings(tmp_path: Path) -> None:
     file = tmp_path / "parley.toml"
     file.write_text('[[agent]]\nslug = "far"\ndriver = "edge"\n')
-    reading = Reading(Sources((), file))
+    reading = LoadedDefinitions(Sources((), file))
     assert [(one.kind, one.driver.agent.slug) for one in reading.defined] == [("edge", "far")]
 
 

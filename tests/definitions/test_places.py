@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from parley.definitions.places import program_at
+from parley.drivers.kind import program_at
 from parley.errors import Invalid
 
 

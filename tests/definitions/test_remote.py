@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from parley.definitions.reading import Reading, Sources
+from parley.definitions.loader import LoadedDefinitions, Sources
 from parley.drivers.remote import RemoteDriver
 
 ROOT = Path(__file__).parent.parent.parent
 
 
-def reading(folder: Path, text: str) -> Reading:
+def reading(folder: Path, text: str) -> LoadedDefinitions:
     (folder / "painter.yaml").write_text(text)
-    return Reading(Sources((str(folder / "painter.yaml"),)))
+    return LoadedDefinitions(Sources((str(folder / "painter.yaml"),)))
 
 
 def test_the_definition_in_the_page_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,18 +39,27 @@ def test_what_is_left_out_is_left_to_the_remote(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("url: ftp://example.com", "remote.url: expected an address with http or https"),
-        ("url: https://me:pass@example.com", "remote.url: credentials do not belong in an address"),
-        ("url: https://example.com:x/", "remote.url: cannot be read as an address"),
+        ("url: ftp://example.com", "remote.url: must be an http or https URL"),
+        ("url: https://me:pass@example.com", "remote.url: must not contain credentials; use token_from"),
+        ("url: https://example.com:x/", "remote.url: is not a valid URL"),
         (
             "url: https://example.com\n  bindings: [SOAP]",
             "remote.bindings[0]: expected JSONRPC, HTTP+JSON or GRPC, got 'SOAP'",
         ),
-        ("url: https://example.com\n  timeout_s: 0", "remote.timeout_s: expected seconds"),
-        ("url: https://example.com\n  token_from: NO_SUCH_TOKEN", "remote.token_from: the environment has no NO_SUCH"),
-        ("url: https://example.com\n  token_from: BAD_TOKEN", "remote.token_from: what BAD_TOKEN holds cannot stand"),
-        ("url: https://example.com\n  header: X-Key", "remote.header: expected the name of a header, and token_from"),
-        ("url: https://example.com\n  hurry: true", "remote.hurry: there is no such field"),
+        ("url: https://example.com\n  timeout_s: 0", "remote.timeout_s: must be more than 0 and at most 86400 seconds"),
+        (
+            "url: https://example.com\n  token_from: NO_SUCH_TOKEN",
+            "remote.token_from: the environment variable NO_SUCH_TOKEN is not set",
+        ),
+        (
+            "url: https://example.com\n  token_from: BAD_TOKEN",
+            "remote.token_from: the value of BAD_TOKEN has characters",
+        ),
+        (
+            "url: https://example.com\n  header: X-Key",
+            "remote.header: must be the name of a header, and needs token_from",
+        ),
+        ("url: https://example.com\n  hurry: true", "remote.hurry: unknown field"),
         ("bindings: [JSONRPC]", "remote.url: is missing"),
     ],
 )

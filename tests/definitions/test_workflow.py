@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from parley.core.plans import Rules
-from parley.definitions.reading import Reading, Sources
+from parley.definitions.loader import LoadedDefinitions, Sources
 from parley.drivers.workflow import WorkflowDriver
+from parley.orchestrations.rules.plan import Rules
 
 ROOT = Path(__file__).parent.parent.parent
 
 
-def reading(folder: Path, text: str) -> Reading:
+def reading(folder: Path, text: str) -> LoadedDefinitions:
     (folder / "report.yaml").write_text(text)
-    return Reading(Sources((str(folder / "report.yaml"),)))
+    return LoadedDefinitions(Sources((str(folder / "report.yaml"),)))
 
 
 def test_the_definition_in_the_page_is_complete(tmp_path: Path) -> None:
@@ -30,10 +30,10 @@ def test_the_definition_in_the_page_is_complete(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ("[{id: a, agent: x, depends_on: [b]}]", "depends on b, which is no step"),
+        ("[{id: a, agent: x, depends_on: [b]}]", "depends on b, which is not a step of the plan"),
         ("[{id: a, agent: report}]", "cannot be a step of itself"),
         ("[{id: a}]", "agent: is missing"),
-        ("[{id: a, agent: x, input: '{{steps.b.output}}'}]", "so it has to depend on it"),
+        ("[{id: a, agent: x, input: '{{steps.b.output}}'}]", "so it must depend on it"),
         ("[{id: a, agnet: x}]", "did you mean agent?"),
         ("[]", "1 to 50 steps"),
     ],

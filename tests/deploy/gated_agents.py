@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from parley import Status, Text, Turn, agent
-from parley.testing.waiting import until
+from parley.testing.processes import until
 
 GATES = Path(os.environ.get("PARLEY_TEST_GATES", "."))
 STEPS = 4

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from parley.testing.waiting import until
+from parley.testing.processes import until
 
 CONF = Path(__file__).parents[2] / "deploy" / "nginx" / "parley.conf"
 MAIN = """

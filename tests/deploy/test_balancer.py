@@ -15,8 +15,7 @@ from a2a.types import a2a_pb2 as pb
 from a2a.types import a2a_pb2_grpc
 
 from parley.client import Client
-from parley.testing.processes import ServerProcess
-from parley.testing.waiting import until
+from parley.testing.processes import ServerProcess, until
 from tests.deploy.gated_agents import STEPS
 from tests.deploy.nginx import Fronted, free_ports, fronting
 

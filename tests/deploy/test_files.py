@@ -1,4 +1,4 @@
-"""What is given to operators is what it says it is, as far as that shows without running it."""
+"""Checks of the files for operators, as far as possible without running them."""
 
 import os
 import re
@@ -12,20 +12,29 @@ from typing import Any
 import pytest
 import yaml
 
-from parley.definitions.reading import Reading, Sources
+from parley.definitions.loader import LoadedDefinitions, Sources
 from parley.settings import Settings
 from tests.deploy.dockerfile import stages
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-BUILD, IMAGE = stages(DEPLOY / "Dockerfile")
+BUILD, FONTS, IMAGE = stages(DEPLOY / "Dockerfile")
 
 
 def test_the_image_is_built_apart_from_what_it_holds() -> None:
     assert (BUILD.name, BUILD.image) == ("build", IMAGE.image)
-    assert IMAGE.of("COPY") == ["--from=build /opt/parley /opt/parley"]
+    assert IMAGE.of("COPY") == [
+        "--from=build /opt/parley /opt/parley", "--from=fonts /usr/share/fonts /usr/share/fonts",
+    ]  # fmt: skip
     assert "pip uninstall" in BUILD.of("RUN")[-1]
-    assert not re.search(r":latest|apt-get|ADD ", (DEPLOY / "Dockerfile").read_text())
+    assert not re.search(r":latest|ADD ", (DEPLOY / "Dockerfile").read_text())
+    assert not any("apt-get" in rest for stage in (BUILD, IMAGE) for rest in stage.of("RUN"))
+
+
+def test_the_image_has_the_fonts_that_the_page_names() -> None:
+    named = set(re.findall(r"fonts-[a-z-]+", (ROOT / "docs" / "conversations.md").read_text()))
+    assert named == set(re.findall(r"fonts-[a-z-]+", FONTS.of("ARG")[0]))
+    assert "pdf" in BUILD.of("ARG")[0].split(",")
 
 
 def test_it_runs_as_nobody_in_particular_and_asks_for_credentials() -> None:
@@ -124,7 +133,7 @@ def test_the_definitions_that_the_page_copies_are_complete(tmp_path: Path) -> No
     (tmp_path / "deploy").mkdir()
     subprocess.run(["bash", "-c", copying], cwd=tmp_path / "deploy", check=True)
     shutil.rmtree(tmp_path / "examples")
-    reading = Reading(Sources((str(tmp_path / "deploy" / "agents"),)))
+    reading = LoadedDefinitions(Sources((str(tmp_path / "deploy" / "agents"),)))
     assert reading.faults == []
     assert len(reading.defined) == 2
     named = re.findall(

@@ -17,7 +17,7 @@ from tests.packaging.distributions import ROOT, surroundings
 
 
 def everybodys(python: Path) -> bool:
-    """Whether any user may run it: not when it lies below somebody's home."""
+    """True if any user may run the program: not if it is below a user's home folder."""
     return python.is_file() and all(one.stat().st_mode & 0o001 for one in (python, *python.parents))
 
 
@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can become the image's user"),
     pytest.mark.skipif(PYTHON is None, reason="no Python that another user may run"),
 ]
-BUILD, IMAGE = stages(ROOT / "deploy" / "Dockerfile")
+BUILD, _, IMAGE = stages(ROOT / "deploy" / "Dockerfile")
 USER = int(IMAGE.of("USER")[0].partition(":")[0])
 AGENT = "slug: echo\ndescription: Says it again.\ndriver: command\ncommand:\n  run: [cat]\n"
 

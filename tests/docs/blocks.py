@@ -28,7 +28,7 @@ class Block(NamedTuple):
     how: str = ""
     """Which comment stands before it, if one does."""
     word: str = ""
-    """What the comment says."""
+    """Text of the comment."""
 
     @property
     def place(self) -> str:

@@ -1,9 +1,9 @@
-"""Whether what a command printed is what the page shows.
+"""Compares the output of a command with the page.
 
 `…` stands for anything within a line, a line of `…` alone for any lines. Times may differ. An id that the page shows (a
-task's, a code, a token) stands for the one that was printed in its place, from then on also in commands. That a task
-waited for its turn is passed over: an agent that has just ended another may be busy for a moment. So is what the doctor
-says of the Python that runs it.
+task's, a code, a token) stands for the one that was printed in its place, from then on also in commands. A line that
+says that a task is queued is ignored: an agent that has just ended another task may be busy for a moment. So is the
+doctor's note about the Python version.
 """
 
 import re

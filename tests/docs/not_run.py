@@ -1,4 +1,4 @@
-"""What the pages show and no test carries out: the page, the first line of the block, and why."""
+"""Blocks of pages that no test runs: the page, the first line of the block, and the reason."""
 
 NOT_RUN = {
     (
@@ -8,7 +8,7 @@ NOT_RUN = {
     (
         "chaos.md",
         "make chaos                       # ten minutes; SECONDS=60 and SEED=7 change that",
-    ): "it takes minutes; tests/chaos does one of them",
+    ): "it takes minutes; tests/dev/chaos does one of them",
     ("deploy.md", "cd deploy"): "there is no container engine where the tests run",
     (
         "edge.md",

@@ -14,7 +14,7 @@ def read(page: str) -> list[Block]:
 
 
 def with_code(*folders: str) -> list[str]:
-    """Those in these folders; without one, those in none of them."""
+    """Pages in these folders; without a folder, pages in none of them."""
     return [
         page
         for page in PAGES

@@ -1,6 +1,6 @@
-"""What a reader has elsewhere: `python -m tests.docs.places NAME [PORT]` is one of them, until it is told to stop.
+"""Services that a reader has elsewhere: `python -m tests.docs.places NAME [PORT]` runs one of them until stopped.
 
-It prints `ready`, and before that, as `WORD=value`, what stands for a word of the page.
+It prints, as `WORD=value`, the values for words of the page, and then `ready`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from parley.testing.databases import bare_database, postgres_server
-from tests.agentzero.server import FakeAgentZero
+from tests.drivers.agentzero.server import FakeAgentZero
 from tests.security.issuer import Issuer
 
 

@@ -17,7 +17,7 @@ from tests.docs.matching import spoken
 TIMEOUT_S = 60.0
 _PORT = re.compile(r"(?<![\w.-])(8[23]\d\d|18\d{3}|5000|54321|9[01]\d\d|6379)(?!\w)")
 _NOTICE = re.compile(r"^/bin/bash: line \d+:\s+\d+ (?:Killed|Terminated)\b.*\n?", re.MULTILINE)
-"""What a shell that is not interactive says of its own accord."""
+"""Notices that a shell that is not interactive prints by itself."""
 _END = "__end_of_command__"
 _ROOT = Path(__file__).parents[2]
 _WORDS = f"""
@@ -35,8 +35,8 @@ place() {{
   cat ".place-$1"; return 1
 }}
 """
-"""What preparations may say: `ready URL` waits for a server, `call WORD VALUE` gives a word of the page a meaning,
-`place NAME PORT` starts what the reader has elsewhere (places.py)."""
+"""Commands for preparations: `ready URL` waits for a server, `call WORD VALUE` sets the value of a word of the page,
+`place NAME PORT` starts a service that the reader has elsewhere (places.py)."""
 
 
 def free_port() -> int:
@@ -92,7 +92,7 @@ class Shell:
         return text
 
     def there(self, text: str) -> str:
-        """What was printed, with the page's ports and folder; that of the usual server need not be said there."""
+        """The output with the page's ports and folder; the usual server's address may be left out on the page."""
         for shown, actual in self._ports.items():
             text = re.sub(rf"(?<!\w){actual}(?!\w)", shown, text)
         return text.replace(str(self.folder), "~").replace(" --url http://127.0.0.1:8200", "")
@@ -153,7 +153,7 @@ class Shell:
                 stream.close()
 
     def _lives(self) -> bool:
-        """Whether anything of its group does: what a shell has put into the background outlives the shell."""
+        """True if any process of the group runs: background processes outlive their shell."""
         self._bash.poll()
         try:
             os.killpg(self._bash.pid, 0)

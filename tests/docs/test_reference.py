@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from docsite.reference import FOLDER, PAGES
-from docsite.reference.errors import kinds
+from dev.docsite.reference import FOLDER, PAGES
+from dev.docsite.reference.errors import kinds
 from parley.errors import ParleyError
-from parley.faces.a2a.faults import fault_of
+from parley.faces.a2a.errors import fault_of
 from parley.settings import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from docsite.building import BuildFailed, built
-from docsite.checking import faults
+from dev.docsite.building import BuildFailed, built
+from dev.docsite.checking import faults
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

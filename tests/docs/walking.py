@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from unittest.mock import patch
 
-from parley.definitions.reading import Reading, Sources
+from parley.definitions.loader import LoadedDefinitions, Sources
 from parley.settings import FILE, Settings
 from tests.docs.blocks import Block, steps
 from tests.docs.matching import Differs, compare
@@ -76,7 +76,7 @@ def _yaml(block: Block, text: str, shell: Shell) -> None:
     file.write_text(text, "utf-8")
     if file.parent.name == "agents":
         with patch.dict(os.environ, dict.fromkeys(_VARIABLE.findall(text), "there")):
-            faults = Reading(Sources((str(file),))).faults
+            faults = LoadedDefinitions(Sources((str(file),))).faults
         assert not faults, [fault.message for fault in faults]
 
 

@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 
 from parley.client import Client, Json, message
-from parley.definitions.reading import Reading, Sources
+from parley.definitions.loader import LoadedDefinitions, Sources
 from parley.errors import ConfigurationError
 from parley.processes.sandbox import bubblewrap
 from parley.telemetry import attach
-from parley.testing.processes import ServerProcess
+from parley.testing.processes import ServerProcess, until
 from parley.testing.servers import Server, serving
-from parley.testing.waiting import until
 
 SECRET = "hunter2-and-more"
 
@@ -44,7 +43,7 @@ def define(folder: Path, code: str, **options: Any) -> Path:
 
 @asynccontextmanager
 async def house(folder: Path, code: str, **options: Any) -> AsyncIterator[House]:
-    reading = Reading(Sources((str(define(folder, code, **options)),)))
+    reading = LoadedDefinitions(Sources((str(define(folder, code, **options)),)))
     reading.check()
     told: list[tuple[str, dict[str, Any]]] = []
     detach = attach(lambda name, fields: told.append((name, fields)))
@@ -136,7 +135,7 @@ async def test_an_exit_code_is_told_and_stderr_only_to_the_operator(
 
 async def test_a_signal_is_named(tmp_path: Path) -> None:
     async with house(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)") as at:
-        assert why(await at.say("go")) == ("command_failed", "The program was ended by SIGSEGV.")
+        assert why(await at.say("go")) == ("command_failed", "The program was stopped by SIGSEGV.")
 
 
 async def test_a_program_that_went_away_is_told(tmp_path: Path) -> None:
@@ -379,7 +378,7 @@ async def test_a_line_that_is_no_word_is_told_by_its_number(tmp_path: Path, line
     code = f"import sys\nsys.stdout.buffer.write(b'''{{\"text\": \"fine\"}}\n\n{line}\n''')"
     async with house(tmp_path, code, command=JSONL) as at:
         task = await at.say("go")
-    assert why(task) == ("command_output", "Line 2 of the program's output is not in the vocabulary of a turn.")
+    assert why(task) == ("command_output", "Line 2 of the program's output is not a valid output of a turn.")
     assert said(task) == "fine"
 
 
@@ -481,6 +480,6 @@ async def test_a_file_larger_than_allowed_is_not_written(tmp_path: Path) -> None
 
 def test_a_sandbox_needs_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    reading = Reading(Sources((str(define(tmp_path, "", command={"sandbox": True})),)))
+    reading = LoadedDefinitions(Sources((str(define(tmp_path, "", command={"sandbox": True})),)))
     with pytest.raises(ConfigurationError, match="install the package bubblewrap"):
         reading.check()

@@ -8,7 +8,7 @@ import pytest
 
 from parley.app import open_records
 from parley.client import Client
-from parley.core.access import ALL_SCOPES, USER_SCOPES
+from parley.runs.rules.access import ALL_SCOPES, USER_SCOPES
 from parley.security.keys import ApiKeys
 from parley.settings import Settings
 from parley.testing.servers import serving

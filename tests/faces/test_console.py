@@ -9,11 +9,11 @@ import httpx2
 import pytest
 
 from parley.app import open_exchange, open_faces
-from parley.console import rendering, visits
-from parley.console.visits import MAX_COOKIE
-from parley.engine.newest import newest
-from parley.engine.ports import Listing
-from parley.exports.parsing import NOTE
+from parley.console import request, responses
+from parley.console.request import MAX_COOKIE
+from parley.documents.export.markdown import NOTE
+from parley.runs.listing import newest
+from parley.runs.store import Listing
 from parley.settings import Settings
 from parley.testing.servers import serving
 from tests.faces.conftest import AGENTS
@@ -126,13 +126,13 @@ async def test_what_others_wrote_is_rendered_off_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: dict[str, set[bool]] = {}
-    rendered = visits.render
+    rendered = request.render
 
     def watched(name: str, context: dict[str, Any]) -> str:
         threads.setdefault(name, set()).add(threading.current_thread() is threading.main_thread())
         return rendered(name, context)
 
-    monkeypatch.setattr(visits, "render", watched)
+    monkeypatch.setattr(request, "render", watched)
     async with serving(tmp_path, AGENTS) as server, httpx2.AsyncClient(base_url=server.url) as http:
         text = "**bold** [![l](" * 10
         form = {"agent": "echo", "text": text, "csrf": await _csrf(http, "/console/conversations")}
@@ -150,7 +150,7 @@ async def test_what_others_wrote_is_rendered_off_the_event_loop(
 async def test_markdown_over_the_time_of_a_page_is_shown_as_it_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rendering, "MAX_PAGE_CPU_S", 0)
+    monkeypatch.setattr(responses, "MAX_PAGE_CPU_S", 0)
     async with serving(tmp_path, AGENTS) as server, httpx2.AsyncClient(base_url=server.url) as http:
         form = {"text": "**bold** <i>", "csrf": await _csrf(http, "/console/agents/echo")}
         asked = await http.post("/console/agents/echo/try", data=form)

@@ -1,4 +1,4 @@
-"""Who may ask what, over the wire."""
+"""Authentication and permissions over the wire."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Somebody else's task does not exist: every operation on every wire answers as it does for an unknown one."""
+"""Other users' tasks do not exist: every operation on every wire answers as for an unknown task."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -8,12 +8,12 @@ import httpx2
 import pytest
 
 from parley import Text, Turn, agent
-from parley.console.live import WINDOW
-from parley.console.pages.run import ENTRIES
-from parley.core.artifacts import text_part
-from parley.core.events import ArtifactAdded, Completed, Event, InputRequired, Started
-from parley.engine.streams import PAGE
+from parley.console.pages.runs import ENTRIES
+from parley.console.timeline import WINDOW
 from parley.ids import RunId
+from parley.runs.rules.content import text_part
+from parley.runs.rules.events import ArtifactAdded, Completed, Event, InputRequired, Started
+from parley.runs.streams import PAGE
 from parley.testing.logs import LogWriter, put
 from parley.testing.servers import Server, serving
 

@@ -15,11 +15,11 @@ from a2a.types import a2a_pb2_grpc as pb_grpc
 from google.protobuf import json_format
 
 from parley import ArtifactChunk, Part, Text, Turn, agent
-from parley.core.nesting import MARK, MAX_DEPTH
-from parley.faces.http import SMALL_BODY
+from parley.http.requests import SMALL_BODY
+from parley.json_values import MARK, MAX_DEPTH
 from parley.testing.servers import Server, serving
-from tests.faces.runtime.wire import SECRET, Wire
-from tests.faces.test_grpc import address_of, reason
+from tests.faces.a2a.test_grpc import address_of, reason
+from tests.faces.control.wire import SECRET, Wire
 
 NEW = {"A2A-Version": "1.0"}
 ALMOST = 970
@@ -160,9 +160,9 @@ async def test_values_from_before_the_limit_are_shown_shortened(
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(2 * limit)
     with monkeypatch.context() as before:
-        before.setattr("parley.faces.http.check_depth", lambda body: None)
-        before.setattr("parley.engine.commands.is_deeper", lambda body, most: False)
-        before.setattr("parley.core.events.readable", lambda body: body)
+        before.setattr("parley.http.requests.check_depth", lambda body: None)
+        before.setattr("parley.runs.log.is_deeper", lambda body, most: False)
+        before.setattr("parley.runs.rules.events.readable", lambda body: body)
         async with serving(data, AGENTS) as server, httpx2.AsyncClient(base_url=server.url, headers=NEW) as http:
             sent = await http.post("/agents/echo", content=rpc("SendMessage", message(nested(levels))))
             run = sent.json()["result"]["task"]

@@ -11,11 +11,11 @@ import pytest_asyncio
 
 from parley import Text, Turn, agent
 from parley.testing.servers import Server, serving
+from tests.faces.a2a.test_grpc import Stubs, address_of, ask, reason
+from tests.faces.actions.desk import Desk
+from tests.faces.control.wire import THREAD
+from tests.faces.control.wire import Wire as RuntimeWire
 from tests.faces.mcp.wire import OLD, call, modern
-from tests.faces.modes.desk import Desk
-from tests.faces.runtime.wire import THREAD
-from tests.faces.runtime.wire import Wire as RuntimeWire
-from tests.faces.test_grpc import Stubs, address_of, ask, reason
 from tests.faces.wires import WIRES, Wire
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

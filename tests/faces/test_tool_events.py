@@ -1,4 +1,4 @@
-"""What a run's tools did is in its log, and A2A shows nothing of it."""
+"""Tool calls of a run are in its log, and A2A does not show them."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ from msgspec import Raw
 
 from parley import Reply, Text, Turn, agent
 from parley.client import Client
-from parley.core.commands import CallTool, ReturnTool
-from parley.core.events import ToolCalled, ToolReturned
+from parley.runs.rules.commands import CallTool, ReturnTool
+from parley.runs.rules.events import ToolCalled, ToolReturned
 from parley.testing.servers import Server, serving
 
 CALL = CallTool(ToolCalled("call-1", "get_issue", Raw(b'{"issue_number":1}')))

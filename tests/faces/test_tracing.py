@@ -15,14 +15,13 @@ from a2a.types import a2a_pb2_grpc
 
 from parley import ArtifactChunk, Turn, agent
 from parley.client import Client, message
-from parley.definitions.reading import Reading, Sources
+from parley.definitions.loader import LoadedDefinitions, Sources
 from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
 from parley.telemetry import attach
 from parley.telemetry.trace import current, headers_for
-from parley.testing.processes import ServerProcess
+from parley.testing.processes import ServerProcess, until
 from parley.testing.receivers import receiving
 from parley.testing.servers import Server, serving
-from parley.testing.waiting import until
 from tests.faces.conftest import echo, writer
 
 Json = dict[str, Any]
@@ -262,7 +261,7 @@ print(json.dumps({name: os.environ.get(name) for name in ("TRACEPARENT", "TRACES
 async def test_a_program_finds_the_trace_in_its_environment(tmp_path: Path, http: httpx2.AsyncClient) -> None:
     (tmp_path / "prog.py").write_text(PROGRAM)
     (tmp_path / "prog.yaml").write_text(json.dumps({"command": {"run": [sys.executable, "prog.py"]}}))
-    reading = Reading(Sources((str(tmp_path / "prog.yaml"),)))
+    reading = LoadedDefinitions(Sources((str(tmp_path / "prog.yaml"),)))
     reading.check()
     async with serving(tmp_path / "data", reading.drivers) as server:
         traced, plain = [await post(http, server.agent("prog"), **headers) for headers in (SENT, dict[str, str]())]

@@ -35,7 +35,7 @@ class Wire(Struct, frozen=True):
                 return self._rest("/v1", operation, task, {"message": _message(task, text, id_, "content")}, given)
 
     def result(self, reply: httpx2.Response) -> Any:
-        """What an operation gave back, without the binding's envelope."""
+        """Result of an operation, without the binding's envelope."""
         return reply.json()["result"] if self.name.startswith("JSON-RPC") else reply.json()
 
     def _rpc(self, method: str, params: Json) -> tuple[str, str, Json]:

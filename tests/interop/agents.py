@@ -3,7 +3,7 @@
 import asyncio
 
 from parley import ArtifactChunk, Done, Skill, Status, Turn, agent
-from parley.core.agents import Extended
+from parley.runs.rules.agents import Extended
 from tests.faces.conftest import AGENTS as PLAIN
 
 SILENCE_S = 6.0

@@ -17,7 +17,7 @@ from sdk.package import alone
 HERE = Path(__file__).parent
 BUILD = HERE.parent.parent / "build" / "interop"
 CLIENT_S = 60.0
-"""How long a client may take for everything it does."""
+"""Time limit of a client for all its work."""
 
 
 def python_client(*requirements: str) -> Path:
@@ -34,7 +34,7 @@ def node_client(package: str, version: str) -> Path:
 
 
 async def run_client(*command: str | Path) -> Any:
-    """What a client printed at last, as JSON; its library may have had something to say before."""
+    """The client's last output line, as JSON; its library may have printed other lines before."""
     process = await asyncio.create_subprocess_exec(
         *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )

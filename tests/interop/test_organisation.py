@@ -9,7 +9,7 @@ from a2a.types import GetTaskRequest, Message, Part, Role, SendMessageRequest, T
 
 from parley.ids import new_id
 from parley.testing.servers import serving
-from tests.drivers.test_org import SKILLS, driver
+from tests.drivers.org.test_driver import SKILLS, driver
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

@@ -50,7 +50,7 @@ from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
 from jwt.api_jwk import PyJWK
 
 from parley.errors import StoreUnavailable
-from parley.faces.a2a.showing import Showing
+from parley.faces.a2a.streams import Showing
 from parley.ids import new_id
 from parley.testing.servers import Server, serving
 

@@ -10,15 +10,14 @@ import httpx2
 import pytest
 
 from parley.client import Client, Json
-from parley.core.artifacts import text_of
-from parley.core.events import ArtifactAdded
-from parley.drivers.remote import Outside, RemoteDriver, RemoteOptions, blank_remote
-from parley.drivers.remote.outside import plain_transport
-from parley.engine.streams import read_all
+from parley.drivers.remote import OutboundConnections, RemoteDriver, RemoteOptions, blank_remote
+from parley.drivers.remote.connections import plain_transport
 from parley.ids import RunId
-from parley.testing.processes import ServerProcess
+from parley.runs.rules.content import text_of
+from parley.runs.rules.events import ArtifactAdded
+from parley.runs.streams import read_all
+from parley.testing.processes import ServerProcess, until
 from parley.testing.servers import serving
-from parley.testing.waiting import until
 from tests.drivers.conftest import send, state, texts, words
 
 from .installed import HERE, python_client
@@ -161,7 +160,7 @@ async def test_what_is_made_while_the_connection_is_cut_is_not_lost(
     tmp_path: Path, counter: Counter, times: int, text: str
 ) -> None:
     async with Breakable() as wire:
-        driver = RemoteDriver(blank_remote("counter"), RemoteOptions(counter.url), Outside(lambda: wire))
+        driver = RemoteDriver(blank_remote("counter"), RemoteOptions(counter.url), OutboundConnections(lambda: wire))
         async with serving(tmp_path, [driver]) as front, Client(front.agent("counter")) as client:
             task, made = await begun(client, text), 0
             for _ in range(times):
@@ -186,7 +185,7 @@ async def test_what_is_made_before_the_end_while_the_connection_is_cut_is_not_lo
     tmp_path: Path, counter: Counter
 ) -> None:
     async with Breakable() as wire:
-        driver = RemoteDriver(blank_remote("counter"), RemoteOptions(counter.url), Outside(lambda: wire))
+        driver = RemoteDriver(blank_remote("counter"), RemoteOptions(counter.url), OutboundConnections(lambda: wire))
         async with serving(tmp_path, [driver]) as front, Client(front.agent("counter")) as client:
             task = await begun(client)
             await counter.count(4)
@@ -231,7 +230,7 @@ async def test_what_is_made_after_an_answer_while_the_connection_is_cut_is_not_l
     tmp_path: Path, counter: Counter
 ) -> None:
     async with Breakable() as wire:
-        driver = RemoteDriver(blank_remote("counter"), RemoteOptions(counter.url), Outside(lambda: wire))
+        driver = RemoteDriver(blank_remote("counter"), RemoteOptions(counter.url), OutboundConnections(lambda: wire))
         async with serving(tmp_path, [driver]) as front, Client(front.agent("counter")) as client:
             asked = await send(client, "ask")
             assert (state(asked), words(asked)) == ("input_required", "How far?")

@@ -17,8 +17,7 @@ from msgspec import Struct
 
 from edge.tests.programs import Ended, Runtime, run, runtime
 from parley.client import Client, Json
-from parley.testing.processes import ServerProcess
-from parley.testing.waiting import until
+from parley.testing.processes import ServerProcess, until
 
 HERE = Path(__file__).parent
 NOW: Json = {"returnImmediately": True}
@@ -26,7 +25,7 @@ _PAIR = re.compile(r"^ +a2a-runtime (pair .+)$", re.MULTILINE)
 
 
 class Asked(Struct, frozen=True):
-    """What a local agent was sent, and when."""
+    """A request to the local agent, with its time."""
 
     run: str
     raw: bytes
@@ -94,14 +93,14 @@ async def parley(*arguments: str) -> Ended:
 
 
 async def instruction(server: ServerProcess, slug: str) -> str:
-    """What an operator is given to pass on."""
+    """The pairing instruction for an operator."""
     told = await parley("pair", slug, "--url", server.url)
     assert told.code == 0, told.err
     return told.out
 
 
 def pairing(text: str) -> list[str]:
-    """What an instruction says to run after `a2a-runtime`, to pair."""
+    """The arguments of `a2a-runtime pair` in an instruction."""
     found = _PAIR.search(text)
     assert found, text
     return shlex.split(found[1])
@@ -159,7 +158,7 @@ def reason(task: Json) -> tuple[str, str]:
 
 
 class Call(Struct, frozen=True):
-    """What a runtime sent to its platform."""
+    """A request from a runtime to its platform."""
 
     path: str
     body: Json

@@ -1,4 +1,4 @@
-"""What the agents of `near_agents.py` do, for a runtime: written with the adapter kit, a process of its own."""
+"""The agents of `near_agents.py` for a runtime: written with the adapter kit, in a separate process."""
 
 import asyncio
 

@@ -12,8 +12,7 @@ import pytest_asyncio
 from msgspec import Struct
 
 from parley.client import Client, Json
-from parley.testing.processes import ServerProcess
-from parley.testing.waiting import until
+from parley.testing.processes import ServerProcess, until
 from tests.joint.chain import (
     Balancer,
     LocalAgent,

@@ -1,4 +1,4 @@
-"""Whoever asks cannot tell where an agent works: every byte of what a2a-sdk's client is answered, twice, compared."""
+"""Callers cannot see where an agent works: all bytes that a2a-sdk's client receives from both kinds are equal."""
 
 import asyncio
 import json
@@ -81,7 +81,7 @@ class Copied(httpx.AsyncByteStream):
 
 
 class Transcript:
-    """What was answered, without what is of the moment: ids by the order of their coming, no times, one slug."""
+    """The answers without values that change: ids replaced by their order, no times, one slug."""
 
     def __init__(self, slug: str) -> None:
         self._slug = slug

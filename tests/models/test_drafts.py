@@ -1,9 +1,8 @@
 """The offline model writes documents by a pattern: the same from the same, and of what it is shown."""
 
-from parley.core.artifacts import Parts, text_part
-from parley.core.documents import Version, title_of
-from parley.core.drafting import again, draft, merge, rework
-from parley.models.drafts import drafted
+from parley.documents.rules import Version, again, draft, merge, rework, title_of
+from parley.models.offline import drafted
+from parley.runs.rules.content import Parts, text_part
 
 
 def written(parts: Parts) -> str:

@@ -9,8 +9,6 @@ from contextlib import aclosing
 import pytest
 from msgspec import Raw
 
-from parley.core.artifacts import Part, text_part
-from parley.engine.ports import Delta, Finish, Llm, Sampling, Speech, Usage
 from parley.errors import (
     ContentNotSupported,
     Invalid,
@@ -21,8 +19,10 @@ from parley.errors import (
 )
 from parley.extras import ExtraMissing
 from parley.models import openai_compatible
-from parley.models.names import Access, open_model
+from parley.models.endpoint import ModelAccess, open_model
+from parley.models.llm import Delta, Finish, Llm, Sampling, Speech, TokenUsage
 from parley.models.offline import OfflineModel
+from parley.runs.rules.content import Part, text_part
 from parley.telemetry.trace import Trace, entered
 from tests.models.vendors import (
     CUT,
@@ -58,15 +58,17 @@ async def far(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Vendor]:
 
 
 def model(wire: Wire, far: Vendor, **access: float) -> Llm:
-    return open_model(wire.name, Access(far.url, "TEST_KEY", **{"silence_s": 5.0, "retries": 0, **access}))  # type: ignore[arg-type]
+    return open_model(wire.name, ModelAccess(far.url, "TEST_KEY", **{"silence_s": 5.0, "retries": 0, **access}))  # type: ignore[arg-type]
 
 
-async def ask(llm: Llm, messages: list[Speech] = HELLO, sampling: Sampling = NOTHING) -> list[Delta | Usage | Finish]:
+async def ask(
+    llm: Llm, messages: list[Speech] = HELLO, sampling: Sampling = NOTHING
+) -> list[Delta | TokenUsage | Finish]:
     async with aclosing(llm.stream(messages, sampling)) as outputs:
         return [output async for output in outputs]
 
 
-def text(outputs: list[Delta | Usage | Finish]) -> str:
+def text(outputs: list[Delta | TokenUsage | Finish]) -> str:
     return "".join(output.text for output in outputs if isinstance(output, Delta))
 
 
@@ -74,7 +76,7 @@ async def test_an_answer_comes_in_pieces_with_what_it_took_and_why_it_ended(wire
     far.replies = [answer(wire, "Hi ", "there")]
     outputs = await ask(model(wire, far))
     assert [output.text for output in outputs if isinstance(output, Delta)] == ["Hi ", "there"]
-    counted = [output for output in outputs if isinstance(output, Usage)][-1]
+    counted = [output for output in outputs if isinstance(output, TokenUsage)][-1]
     assert (counted.input_tokens, counted.output_tokens) == (11, 7)
     assert counted.model in ("gpt-test-0613", "claude-test-1")
     assert outputs[-1] == Finish("stop")
@@ -204,7 +206,7 @@ async def test_slow_words_are_waited_for_and_silence_is_not(wire: Wire, far: Ven
 
 async def test_nobody_there(wire: Wire, far: Vendor) -> None:
     far.replies = [Reply((HANG,))]
-    llm = open_model(wire.name, Access("http://127.0.0.1:9", "TEST_KEY", retries=0))
+    llm = open_model(wire.name, ModelAccess("http://127.0.0.1:9", "TEST_KEY", retries=0))
     with pytest.raises(ModelUnavailable, match="reached"):
         await ask(llm)
 
@@ -234,21 +236,21 @@ async def test_another_server_gets_no_key_that_was_not_named_for_it(
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_ADMIN_KEY"):
         monkeypatch.setenv(name, KEY)
     far.replies = [answer(wire, "x")]
-    assert text(await ask(open_model(wire.name, Access(far.url)))) == "x"
+    assert text(await ask(open_model(wire.name, ModelAccess(far.url)))) == "x"
     assert KEY not in str(far.asked[0].headers)
 
 
 @pytest.mark.parametrize("name", ["gpt-4", "openai:", "mistral:large", ":", ""])
 def test_a_name_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(Invalid, match="openai:NAME"):
-        open_model(name, Access())
+        open_model(name, ModelAccess())
 
 
 def test_a_missing_package_is_told(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     vendor = wire.name.split(":")[0]
     monkeypatch.setattr("parley.extras.find_spec", lambda module: None if module == vendor else object())
     with pytest.raises(ExtraMissing, match=r"pip install 'parley-a2a\[llm\]'"):
-        open_model(wire.name, Access())
+        open_model(wire.name, ModelAccess())
 
 
 async def test_the_offline_model_says_so_and_answers_the_same_to_the_same() -> None:
@@ -263,9 +265,9 @@ async def test_the_offline_model_says_so_and_answers_the_same_to_the_same() -> N
 
 
 def test_models_are_equal_when_they_are_reached_the_same_way() -> None:
-    assert open_model(OpenAi.name, Access()) == open_model(OpenAi.name, Access())
-    assert open_model(OpenAi.name, Access()) != open_model(OpenAi.name, Access(key_from="OTHER"))
-    assert open_model(OpenAi.name, Access()) != open_model(Anthropic.name, Access())
+    assert open_model(OpenAi.name, ModelAccess()) == open_model(OpenAi.name, ModelAccess())
+    assert open_model(OpenAi.name, ModelAccess()) != open_model(OpenAi.name, ModelAccess(key_from="OTHER"))
+    assert open_model(OpenAi.name, ModelAccess()) != open_model(Anthropic.name, ModelAccess())
 
 
 TRACE = Trace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "congo=1", "req-42")

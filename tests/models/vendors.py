@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -47,13 +47,17 @@ class Vendor:
             head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
             body = await reader.readexactly(int(headers.get("content-length", "0")))
-            reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-            self.asked.append(Asked(head[0].split(" ")[1], headers, json.loads(body)))
+            asked = Asked(head[0].split(" ")[1], headers, json.loads(body))
+            reply = self.reply_to(asked)
+            self.asked.append(asked)
             await self._play(reply, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             self.hung_up.set()
         finally:
             writer.close()
+
+    def reply_to(self, asked: Asked) -> Reply:
+        return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
     async def _play(self, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         kind = "text/event-stream" if reply.status == 200 else "application/json"
@@ -79,9 +83,17 @@ class Vendor:
         await writer.drain()
 
 
+AnyVendor = TypeVar("AnyVendor", bound=Vendor)
+
+
 @asynccontextmanager
 async def vendor() -> AsyncIterator[Vendor]:
-    made = Vendor()
+    async with serving_vendor(Vendor()) as made:
+        yield made
+
+
+@asynccontextmanager
+async def serving_vendor(made: AnyVendor) -> AsyncIterator[AnyVendor]:
     server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
     made.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:

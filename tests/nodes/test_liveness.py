@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 import pytest
 from msgspec.structs import replace
 
-from parley.core.nodes import Beat, Node, NodeChange, Status
-from parley.engine.bells import Bells
-from parley.engine.changes import Changes
-from parley.engine.liveness import GAP_MS, SLACK_MS, Liveness
-from parley.engine.nodefeed import NodeFeed
-from parley.engine.nodes import Nodes
-from parley.engine.ports.nodes import EventQuery, NodeQuery
 from parley.errors import StoreUnavailable
+from parley.nodes.feed import NodeFeed
+from parley.nodes.liveness import GAP_MS, SLACK_MS, Changes, Liveness
+from parley.nodes.rules import Heartbeat, NodeChange, NodeStatus, RegisteredNode
+from parley.nodes.service import Nodes
+from parley.nodes.store import EventQuery, NodeQuery
+from parley.runs.wakeups import Wakeups
+from parley.stores.node_urls import MemoryUrls
 from parley.stores.nodes import MemoryNodes
-from parley.stores.urls import MemoryUrls
 
 TTL_MS = 60_000
 BEAT_MS = 30_000
@@ -29,7 +28,7 @@ class Shaky(MemoryNodes):
     away = False
     commits = 0
 
-    async def beat(self, beats: Mapping[str, Beat]) -> None:
+    async def beat(self, beats: Mapping[str, Heartbeat]) -> None:
         if self.away:
             raise StoreUnavailable("Away.")
         await super().beat(beats)
@@ -41,7 +40,7 @@ class Shaky(MemoryNodes):
 
 class Replica:
     def __init__(self, store: MemoryNodes, world: "World", name: str) -> None:
-        feed = NodeFeed(store, Bells(), lambda _: None)
+        feed = NodeFeed(store, Wakeups(), lambda _: None)
         changes = Changes(store, feed.grown)
         self.name = name
         self.liveness = Liveness(
@@ -77,16 +76,16 @@ class World:
                 await self.replicas[name].liveness.flush()
                 await self.replicas[name].liveness.tick()
 
-    async def born(self, at: int | None = None) -> Node:
-        beat = Beat(self.now if at is None else at)
-        node = Node(NODE, "n", status=Status.ONLINE, url="http://x", version=1, beat=beat)
+    async def born(self, at: int | None = None) -> RegisteredNode:
+        beat = Heartbeat(self.now if at is None else at)
+        node = RegisteredNode(NODE, "n", status=NodeStatus.ONLINE, url="http://x", version=1, beat=beat)
         await self.store.apply([NodeChange(node, 0)])
         return node
 
     async def beat(self, name: str, **said: object) -> None:
-        await self.replicas[name].nodes.heartbeat(await self.node(), replace(Beat(self.now), **said))
+        await self.replicas[name].nodes.heartbeat(await self.node(), replace(Heartbeat(self.now), **said))
 
-    async def node(self) -> Node:
+    async def node(self) -> RegisteredNode:
         return (await self.store.get([NODE]))[0]
 
     async def status(self) -> str:
@@ -203,12 +202,13 @@ async def test_two_that_lead_for_a_moment_tell_it_once() -> None:
 
 async def test_of_a_thousand_that_come_back_at_once_all_are_online_after_a_few_commits(world: World) -> None:
     nodes = [
-        Node(f"00000000-0000-4000-8000-{number:012}", "n", status=Status.OFFLINE, version=1) for number in range(1000)
+        RegisteredNode(f"00000000-0000-4000-8000-{number:012}", "n", status=NodeStatus.OFFLINE, version=1)
+        for number in range(1000)
     ]
     await world.store.apply([NodeChange(node, 0) for node in nodes])
     world.store.commits = 0
-    await asyncio.gather(*(world.replicas["a"].nodes.heartbeat(node, Beat(world.now)) for node in nodes))
-    assert {node.status for node in await world.store.find(NodeQuery())} == {Status.ONLINE}
+    await asyncio.gather(*(world.replicas["a"].nodes.heartbeat(node, Heartbeat(world.now)) for node in nodes))
+    assert {node.status for node in await world.store.find(NodeQuery())} == {NodeStatus.ONLINE}
     assert world.store.commits <= 10
 
 
@@ -216,14 +216,14 @@ async def test_a_heartbeat_is_known_also_while_it_is_being_written_down() -> Non
     class Slow(MemoryNodes):
         going = asyncio.Event()
 
-        async def beat(self, beats: Mapping[str, Beat]) -> None:
+        async def beat(self, beats: Mapping[str, Heartbeat]) -> None:
             self.going.set()
             await asyncio.Event().wait()
 
     store = Slow()
     liveness = Liveness(store, Changes(store, lambda _: None), lambda: START)
-    liveness.note(NODE, Beat(START, active_tasks=3))
+    liveness.note(NODE, Heartbeat(START, active_tasks=3))
     writing = asyncio.ensure_future(liveness.flush())
     await store.going.wait()
-    assert liveness.noted(Node(NODE, "One", beat=Beat(START))) == Beat(START, active_tasks=3)
+    assert liveness.noted(RegisteredNode(NODE, "One", beat=Heartbeat(START))) == Heartbeat(START, active_tasks=3)
     writing.cancel()

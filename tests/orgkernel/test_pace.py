@@ -5,36 +5,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from parley.orgkernel.definitions import LEVELS, Doctrine, read_role
+from parley.orgkernel.definitions import LEVELS, Doctrine, TriggerMetrics, read_role
+from parley.orgkernel.json_structs import ignored
 from parley.orgkernel.pace import Evidence, GivenUp, Guidance, Retrying, Working, held, level_of, shown
-from parley.orgkernel.salute import Environment, Location, Report, Status
-from parley.orgkernel.shapes import ignored
-from parley.orgkernel.triggers import Metrics
+from parley.orgkernel.salute import SaluteEnvironment, SaluteLocation, SaluteReport, SaluteStatus
 from tests.orgkernel.organisations import role
 from tests.orgkernel.test_salute import REPORT, WORKFLOW
 
 ROLE = read_role(role("bugfix_specialist", "specialist", ["bugfix"]), "bugfix_specialist", Doctrine(), ignored)
 
 
-def at(level: str) -> Report:
-    return replace(REPORT, status=Status("active", 0.6, level))  # pyright: ignore[reportArgumentType]
+def at(level: str) -> SaluteReport:
+    return replace(REPORT, status=SaluteStatus("active", 0.6, level))  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize(
     ("failures", "level"), [(0, "primary"), (2, "primary"), (3, "alternate"), (5, "contingent"), (8, "emergency")]
 )
 def test_failures_raise_the_level(failures: int, level: str) -> None:
-    assert level_of(ROLE, Metrics(failures=failures))[0] == level
+    assert level_of(ROLE, TriggerMetrics(failures=failures))[0] == level
 
 
 @given(st.integers(0, 30), st.integers(0, 30))
 def test_more_failures_never_lower_the_level(one: int, more: int) -> None:
-    before, after = (LEVELS.index(level_of(ROLE, Metrics(failures=n))[0]) for n in (one, one + more))
+    before, after = (LEVELS.index(level_of(ROLE, TriggerMetrics(failures=n))[0]) for n in (one, one + more))
     assert after >= before
 
 
 def test_an_error_that_cannot_be_mended_is_an_emergency_at_once() -> None:
-    assert level_of(ROLE, Metrics(unrecoverable_error=True)) == ("emergency", "critical_failure")
+    assert level_of(ROLE, TriggerMetrics(unrecoverable_error=True)) == ("emergency", "critical_failure")
 
 
 def test_each_level_has_its_words() -> None:
@@ -46,7 +45,9 @@ def test_each_level_has_its_words() -> None:
 
 def test_a_question_says_what_was_tried_what_failed_and_what_would_help() -> None:
     evidence = Evidence(("Reproduce the bug",), ("Implement the fix: no such file",), ("notes.md",), "Stuck")
-    report = replace(at("contingent"), environment=Environment(tool_failures_consecutive=5, tool_failures_total=6))
+    report = replace(
+        at("contingent"), environment=SaluteEnvironment(tool_failures_consecutive=5, tool_failures_total=6)
+    )
     asked = shown(report, WORKFLOW, ROLE, evidence)
     assert isinstance(asked, Guidance)
     for words in ("Stuck", "Reproduce the bug", "no such file", "Say which file is meant", "notes.md", "5 consecutive"):
@@ -61,7 +62,7 @@ def test_what_failed_again_and_again_is_told_once() -> None:
 
 
 def test_giving_up_delivers_what_there_is() -> None:
-    report = replace(at("emergency"), location=Location(files_modified=("/work/app.py",)))
+    report = replace(at("emergency"), location=SaluteLocation(files_modified=("/work/app.py",)))
     ended = shown(report, WORKFLOW, ROLE, Evidence(("Reproduce the bug",), reason="The disk is full"))
     assert isinstance(ended, GivenUp)
     assert ended.partial == ("/work/app.py",)

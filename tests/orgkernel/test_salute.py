@@ -10,17 +10,26 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from parley.orgkernel.definitions import read_workflows
-from parley.orgkernel.reports import Reports
-from parley.orgkernel.salute import Activity, Environment, Report, Status, Unit, read_report, status_text, write_report
-from parley.orgkernel.shapes import ignored
-from parley.orgkernel.wording import doing
+from parley.orgkernel.json_structs import ignored
+from parley.orgkernel.names import doing
+from parley.orgkernel.salute import (
+    ReportFolder,
+    SaluteActivity,
+    SaluteEnvironment,
+    SaluteReport,
+    SaluteStatus,
+    SaluteUnit,
+    read_report,
+    status_text,
+    write_report,
+)
 from tests.orgkernel.organisations import BUGFIX
 
 (WORKFLOW,) = read_workflows({"plans": {"bugfix_workflow": BUGFIX}}, ignored)
-REPORT = Report(
-    status=Status(progress=0.6),
-    activity=Activity("Fix it", "bugfix", "Bug Fix Workflow", 3, 5, "code_execution_tool"),
-    unit=Unit("bugfix_specialist", "Bug Fix Specialist"),
+REPORT = SaluteReport(
+    status=SaluteStatus(progress=0.6),
+    activity=SaluteActivity("Fix it", "bugfix", "Bug Fix Workflow", 3, 5, "code_execution_tool"),
+    unit=SaluteUnit("bugfix_specialist", "Bug Fix Specialist"),
 )
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
@@ -47,13 +56,14 @@ def test_the_status_says_what_is_done_how_far_by_whom_and_with_what() -> None:
     text = "Bug Fix Workflow: implementing the fix (step 3/5, 60% complete)"
     assert status_text(REPORT, WORKFLOW) == f"{text}, role: Bug Fix Specialist, tool: code_execution_tool"
     assert (
-        status_text(replace(REPORT, unit=Unit(), activity=replace(REPORT.activity, current_tool="")), WORKFLOW) == text
+        status_text(replace(REPORT, unit=SaluteUnit(), activity=replace(REPORT.activity, current_tool="")), WORKFLOW)
+        == text
     )
 
 
 def test_a_report_without_a_plan_still_says_something() -> None:
-    assert status_text(Report()) == "Working"
-    assert status_text(Report(activity=Activity(bst_domain="analysis"))) == "Analysis: working"
+    assert status_text(SaluteReport()) == "Working"
+    assert status_text(SaluteReport(activity=SaluteActivity(bst_domain="analysis"))) == "Analysis: working"
 
 
 @given(st.binary(max_size=200) | values.map(lambda value: json.dumps(value).encode()))
@@ -82,30 +92,30 @@ def test_a_half_written_report_is_no_report(cut: int) -> None:
 def test_a_report_is_read_as_it_was_written(progress: float, failures: int, level: str) -> None:
     report = replace(
         REPORT,
-        status=Status("active", progress, level),  # pyright: ignore[reportArgumentType]
-        environment=Environment(tool_failures_consecutive=failures),
+        status=SaluteStatus("active", progress, level),  # pyright: ignore[reportArgumentType]
+        environment=SaluteEnvironment(tool_failures_consecutive=failures),
     )
     assert read_report(write_report(report)) == report
 
 
 def test_the_newest_report_since_the_task_began_counts_whichever_role_wrote_it(tmp_path: Path) -> None:
-    reports = Reports(tmp_path)
+    reports = ReportFolder(tmp_path)
     old = reports.write(REPORT)
     os.utime(old, (100, 100))
     assert reports.latest(since=200) is None
-    new = reports.write(replace(REPORT, unit=Unit("co", "Commander")))
+    new = reports.write(replace(REPORT, unit=SaluteUnit("co", "Commander")))
     os.utime(new, (300, 300))
     found = reports.latest(since=200)
     assert found is not None
     assert found.report.unit.role_id == "co"
     new.write_text('{"status": {"sta')
     assert reports.latest(since=200) is None
-    assert Reports(tmp_path / "nowhere").latest() is None
+    assert ReportFolder(tmp_path / "nowhere").latest() is None
 
 
 def test_reports_are_kept_for_an_hour_and_leave_no_pieces_behind(tmp_path: Path) -> None:
-    reports = Reports(tmp_path)
-    reports.write(replace(REPORT, unit=Unit("../../evil", "")))
+    reports = ReportFolder(tmp_path)
+    reports.write(replace(REPORT, unit=SaluteUnit("../../evil", "")))
     (archived,) = (tmp_path / "archive").iterdir()
     os.utime(archived, (100, 100))
     moved = archived.rename(archived.with_name("co_20200101_000000.json"))

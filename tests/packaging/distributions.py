@@ -57,7 +57,7 @@ class Environment:
         return {line.partition("==")[0].lower() for line in listed.splitlines()}
 
     def check(self, name: str, *arguments: str | Path, cwd: Path | None = None) -> str:
-        """What it prints; it must end well."""
+        """Output of the program; it must exit with 0."""
         return _run(self.program(name), *arguments, cwd=cwd or self.place)
 
     def run(self, name: str, *arguments: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""What is published holds what it needs, and nothing of ours besides."""
+"""Published distributions contain all needed files and no other."""
 
 import re
 import tomllib
@@ -36,7 +36,7 @@ def test_the_wheel_has_what_is_no_code(parley: Distribution) -> None:
         r"^parley/console/templates/.*\.html$",
         r"^parley/console/static/.*\.css$",
         r"^parley/stores/migrations/.*\.sql$",
-        r"^parley/exports/page\.typ$",
+        r"^parley/documents/export/page\.typ$",
         r"^parley/orgkernel/sample/.*\.json$",
     ):
         assert any(re.search(kind, name) for name in files), kind

@@ -1,5 +1,5 @@
-"""Nobody waits for what is not needed: `import parley` and the help load little. What is loaded tells it more surely
-than a clock on a busy machine."""
+"""`import parley` and the help load only what they need. Loaded modules are a more reliable measure than a clock on a
+busy machine."""
 
 import subprocess
 import sys

@@ -199,7 +199,7 @@ def test_the_source_distributions_build_the_same_wheels(
 
 
 def test_the_pins_hold_what_is_installed(core: Environment) -> None:
-    """What a core installs is what was tested: nothing comes that has no pin."""
+    """A plain install gets the tested versions: every package has a pin."""
     pinned = {line.partition("==")[0].lower().replace("_", "-") for line in _pins()}
     ours = {"parley-a2a", "parley-edge", "pip", "setuptools"}
     assert {name.replace("_", "-") for name in core.installed()} - ours <= pinned

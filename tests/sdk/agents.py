@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from parley import Failed, NeedInput, Text, Turn, agent
-from parley.core.mcp import McpServer
+from parley.tools.rules.mcp import McpServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "mcp"
 DATABASE = McpServer("supabase-mcp", (sys.executable, str(EXAMPLES / "sqlite_query.py")), cwd=str(EXAMPLES))

@@ -11,7 +11,7 @@ from sdk.package import HOME
 
 TESTS = HOME / "build" / "test"
 NODE_S = 120.0
-"""How long a file of tests may take."""
+"""Time limit of one test file."""
 
 
 async def run_tests(node: Node, file: Path, *only: str, **told: str) -> None:

@@ -106,7 +106,7 @@ async def test_the_example_in_its_page_works(server: Mortal) -> None:
 
 
 def run_program(program: str) -> str:
-    """What a program prints that imports the package by its name and knows no browser, as any other would."""
+    """Output of a program that imports the package by name, without a browser."""
     place = HOME / "build" / "example"
     place.mkdir(parents=True, exist_ok=True)
     (place / "example.ts").write_text(program)

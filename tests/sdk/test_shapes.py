@@ -8,7 +8,7 @@ import pytest
 from sdk.node import Node
 from sdk.package import HOME
 from sdk.shapes import NotExpressible, declaration, declarations, type_of
-from tests.faces.runtime.snapshot import kept
+from tests.faces.control.snapshot import kept
 
 Schema = dict[str, Any] | bool
 

@@ -2,7 +2,7 @@
 
 import re
 
-from parley.core.actions import BY_NAME, Action
+from parley.faces.actions.table import BY_NAME, Action
 from sdk.package import HOME
 from sdk.types import FILE, current, types_of
 
@@ -45,5 +45,9 @@ def test_every_method_treats_its_action_as_what_it_is() -> None:
         assert how == manner(BY_NAME[mode, action]), name
 
 
+ANSWERS = ("answerPlan", "answerDeliverable", "answerOrchestration")
+"""Methods beyond the contract: actions of its table that answer a task which waits."""
+
+
 def test_the_methods_are_called_as_the_contract_calls_them() -> None:
-    assert [name for name, *_ in rows()] == METHODS
+    assert [name for name, *_ in rows() if name not in ANSWERS] == METHODS

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 SIZE = 64 * 1024 * 1024 + 1
-"""Of an answer once it is unpacked: more than any caller takes."""
+"""Size of the decompressed answer: more than any caller accepts."""
 
 
 def padded(value: Any) -> bytes:
@@ -31,7 +31,7 @@ class Bomber:
 
     @property
     def size(self) -> int:
-        """Of a bomb on the wire."""
+        """Size of a bomb on the wire."""
         return len(self._default)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -85,13 +85,13 @@ NAMES: dict[str, tuple[list[str], ...]] = {
     "rebound-mixed.example": ([OUTSIDE], [OUTSIDE, "127.0.0.1"]),
     "rebound-late.example": ([OUTSIDE], [OUTSIDE], ["127.0.0.1"]),
 }
-"""What a name server of somebody else's answers: each time the next of its answers, then the last again."""
+"""Answers of a hostile name server: the next one each time, then the last again."""
 
 FRIEND = "friend.example"
 """A name that an operator allows; it is on this machine, too."""
 
 REBOUND = frozenset(("rebound.example", "rebound-mixed.example", "rebound-late.example"))
-"""What is harmless when it is first looked at."""
+"""Names that resolve to a harmless address the first time."""
 
 
 class Hostile(Struct, frozen=True):

@@ -11,28 +11,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.cards import NoCard, fetch, inspect
 from parley.client import Client, RuntimeClient
+from parley.client.cards import NoCard, fetch, inspect
 from parley.drivers.agentzero import AgentZeroOptions
-from parley.drivers.agentzero.wire import Wire
-from parley.drivers.remote import Outside
-from parley.drivers.remote.words import Lost
+from parley.drivers.agentzero.client import Wire
+from parley.drivers.remote import OutboundConnections
+from parley.drivers.remote.translation import ConnectionLost
 from parley.errors import IssuerUnavailable, ModelError, ReplyCompressed, ReplyTooLarge
-from parley.models.names import Access, open_model
+from parley.models.endpoint import ModelAccess, open_model
 from parley.node import A2A
-from parley.node.kept import Kept
-from parley.node.platform import Platform
+from parley.node.messages import PlatformUnreachable
+from parley.node.platform import IdentityFile, PlatformClient
 from parley.node.verifying import PairVerifier
-from parley.node.words import PlatformUnreachable
 from parley.security.netguard import LOOPBACK, Guard, Outbound
-from parley.security.replies import LimitedTransport
+from parley.security.outbound import LimitedTransport
 from parley.security.tokens import Tokens
 from parley.testing.servers import serving
-from parley.tools.github import Asked, GitHub
-from parley_edge.http import Http
+from parley.tools.github import GitHub, GitHubRequest
+from parley_edge.net.http import Http
 from tests.drivers.conftest import remote, send, state, words
+from tests.faces.registry.fleet import Fleet
 from tests.models.test_vendors import HELLO, NOTHING
-from tests.nodes.fleet import Fleet
 from tests.security.bombs import bomber, padded
 
 MESSAGE = {"role": "agent", "kind": "message", "messageId": "m", "parts": [{"kind": "text", "text": "ok"}]}
@@ -69,7 +68,7 @@ async def _node_calls_a_peer(url: str, folder: Path) -> None:
 
 
 async def _node_asks_its_platform(url: str, folder: Path) -> None:
-    await Platform(url, Kept(folder)).discover("peer")
+    await PlatformClient(url, IdentityFile(folder)).discover("peer")
 
 
 async def _node_verifies_a_pair(url: str, folder: Path) -> None:
@@ -94,11 +93,11 @@ async def _tokens_are_checked(url: str, folder: Path) -> None:
 
 
 async def _agentzero_is_asked(url: str, folder: Path) -> None:
-    await Wire(AgentZeroOptions(url), Outside()).get("health", dict)
+    await Wire(AgentZeroOptions(url), OutboundConnections()).get("health", dict)
 
 
 async def _model(name: str, url: str) -> None:
-    model = open_model(name, Access(base_url=url, key_from="HOME", retries=0))
+    model = open_model(name, ModelAccess(base_url=url, key_from="HOME", retries=0))
     async with aclosing(model.stream(HELLO, NOTHING)) as outputs:
         async for _ in outputs:
             pass
@@ -123,7 +122,7 @@ REFUSALS: dict[Callable[[str, Path], Awaitable[None]], type[Exception]] = {
     _card_is_inspected: NoCard,
     _card_is_inspected_with_a_client_of_ones_own: NoCard,
     _tokens_are_checked: IssuerUnavailable,
-    _agentzero_is_asked: Lost,
+    _agentzero_is_asked: ConnectionLost,
     _openai_is_asked: ModelError,
     _anthropic_is_asked: ModelError,
 }
@@ -165,7 +164,7 @@ async def test_what_answers_a_push_notification_is_not_unpacked() -> None:
 async def test_what_github_answers_is_not_unpacked() -> None:
     async with bomber() as far:
         github = GitHub(Outbound(Guard(LOOPBACK)), lambda: "", far.url)
-        assert len((await github.send(Asked("GET", ("user",)))).body) == far.size
+        assert len((await github.send(GitHubRequest("GET", ("user",)))).body) == far.size
 
 
 async def test_what_answers_a_paired_runtime_is_not_unpacked() -> None:

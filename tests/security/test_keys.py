@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from parley.core.access import Principal
-from parley.engine.ports import Record, Records
 from parley.errors import Invalid, NameTaken, NotFound, StoreUnavailable, Unauthenticated
+from parley.records import Record, Records
+from parley.runs.rules.access import Principal
 from parley.security.keys import ApiKeys
 from parley.stores.records import MemoryRecords
 

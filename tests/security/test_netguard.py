@@ -1,4 +1,4 @@
-"""What goes out reaches public addresses and what the operator allows, and nothing else."""
+"""Outgoing requests reach only public addresses and hosts that the operator allows."""
 
 import asyncio
 import ssl
@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.engine.hooks import public_form
 from parley.errors import ConfigurationError, OutboundRefused
+from parley.push.hooks import public_form
 from parley.security.netguard import LOOPBACK, Guard, Outbound, is_metadata, is_public, own_places
 
 PUBLIC = ["8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "64:ff9b::808:808"]

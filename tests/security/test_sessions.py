@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from parley.errors import CredentialTooLong
-from parley.security.secrets import Secrets, new_key
-from parley.security.sessions import MAX_CREDENTIAL, Sessions
+from parley.security.secrets import MAX_CREDENTIAL, Secrets, Sessions, new_key
 
 
 def test_a_cookie_opens_again_and_tells_nothing(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.core.access import Principal
 from parley.errors import ClaimMismatch, Forbidden, SignatureRefused, Unauthenticated
+from parley.runs.rules.access import Principal
 from parley.security.signatures import Carried, Claims, Signatures, claims_for, principal_of, sign
 from parley.stores.memory import MemoryStore
 
@@ -228,9 +228,9 @@ def test_what_is_claimed_need_not_be_carried() -> None:
 async def test_a_nonce_is_good_once_and_kept_until_the_token_expires() -> None:
     nonces = MemoryStore()
     checks = Signatures({"k": SECRET}, nonces, lambda: NOW)
-    await checks.burn(VECTOR)
+    await checks.claim_nonce(VECTOR)
     with pytest.raises(SignatureRefused, match=r"^token nonce already used$"):
-        await checks.burn(VECTOR)
+        await checks.claim_nonce(VECTOR)
     assert await nonces.forget_nonces(VECTOR.exp * 1000) == 0
     assert await nonces.forget_nonces(VECTOR.exp * 1000 + 1) == 1
 

@@ -16,8 +16,8 @@ from a2a.utils.signing import (
 from google.protobuf.json_format import MessageToDict, ParseDict
 from jwt.api_jwk import PyJWK
 
-from parley.engine.ports import Records
 from parley.errors import ConfigurationError, Invalid
+from parley.records import Records
 from parley.security.cards import Verified, canonical, canonical_1_0, verify_card
 from parley.security.secrets import Secrets
 from parley.security.signing import SigningKeys

@@ -31,13 +31,13 @@ sys.addaudithook(_audit)
 
 
 class Watch:
-    """What was connected to, on purpose or not."""
+    """Records all connections, intended or not."""
 
     def __init__(self, port: int) -> None:
         self.port = port
         self.visits = 0
         self.asked: Counter[str] = Counter()
-        """How often each name was resolved."""
+        """Number of lookups of each name."""
         self.outside = 0
         self._from = len(_ATTEMPTS)
 

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256
 from joserfc import jwt
 
-from parley.core.access import ALL_SCOPES, USER_SCOPES, Principal
 from parley.errors import IssuerUnavailable, Unauthenticated
+from parley.runs.rules.access import ALL_SCOPES, USER_SCOPES, Principal
 from parley.security.netguard import LOOPBACK, Guard, Outbound
 from parley.security.tokens import MAX_BYTES, Tokens, fetcher
 from tests.security.issuer import AUDIENCE, Issuer, issuing

@@ -18,25 +18,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parley import Text, Turn, agent
-from parley.core.access import ALL_SCOPES
-from parley.core.agents import Agent
-from parley.core.mcp import McpServer
 from parley.drivers.function import FunctionDriver
 from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
-from parley.engine.ports import Driver
 from parley.errors import ConfigurationError
+from parley.execution.driver import Driver
+from parley.runs.rules.access import ALL_SCOPES
+from parley.runs.rules.agents import Agent
 from parley.security.keys import ApiKeys
 from parley.security.netguard import Guard, Outbound
 from parley.stores.records import SqliteRecords
 from parley.stores.sqlite import FILE
 from parley.telemetry import attach
+from parley.testing.processes import until
 from parley.testing.servers import Server, serving
-from parley.testing.waiting import until
-from parley.tools.github import Asked, GitHub, Unanswered, fixed_token
+from parley.tools.github import GitHub, GitHubRequest, Unanswered, fixed_token
+from parley.tools.rules.mcp import McpServer
 
 Json = dict[str, Any]
 Outcomes = list[str]
-"""What came of each address: `taken`, or the code of what was said against it."""
+"""Outcome for each address: `taken`, or the error code."""
 TOGETHER = 8
 
 
@@ -49,9 +49,9 @@ class Given(Struct, frozen=True):
 class Place(Struct, frozen=True):
     give: Callable[[Given], Awaitable[Outcomes]]
     calls: bool = True
-    """Whether an address that may be called is called; else it is kept for others to call."""
+    """True if an allowed address is called; else it is stored for other callers."""
     strict: bool = False
-    """Whether a name is not called at all where one of its addresses is forbidden."""
+    """True if a name is refused when any of its addresses is forbidden."""
 
 
 @asynccontextmanager
@@ -158,7 +158,7 @@ async def echo(turn: Turn):
 
 
 async def push(given: Given) -> Outcomes:
-    """What is not refused at once is refused when there is something to tell."""
+    """Addresses not refused at once are refused at the first delivery."""
     told: set[str] = set()
     detach = attach(lambda name, fields: told.add(str(fields["run"])) if name.startswith("push.") else None)
     async with opened(given, [echo]) as (server, http):
@@ -258,7 +258,7 @@ async def coding(given: Given) -> Outcomes:
     async def ask(number: int, url: str) -> str:
         try:
             github = GitHub(outbound, fixed_token("t"), url)
-            return str((await github.send(Asked("GET", ("repos", "a", "b")))).status)
+            return str((await github.send(GitHubRequest("GET", ("repos", "a", "b")))).status)
         except ConfigurationError as error:
             return error.code
         except Unanswered as error:

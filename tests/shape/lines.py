@@ -26,7 +26,7 @@ class Pair(NamedTuple):
 
 
 def code_lines(file: Path) -> list[Line]:
-    """What counts: no blank lines, comments and imports; white space is one space."""
+    """Lines that count: no blank lines, comments or imports; white space is one space."""
     text = file.read_text("utf-8")
     imported = _imports(text) if file.suffix == ".py" else set[int]()
     comment = ("#",) if file.suffix == ".py" else ("//", "--", "<!--")

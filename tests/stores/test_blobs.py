@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from parley.engine.ports import PassingBlobs
 from parley.errors import ConfigurationError, StoreUnavailable
+from parley.runs.attachments import PassingBlobs
 from parley.stores.blobs import PIECE, below, open_blobs
 from parley.testing.blobs import BlobsContract
 

@@ -1,4 +1,4 @@
-"""What is stored can be read by its owner alone, whatever the umask is."""
+"""Stored files are readable by their owner only, with any umask."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from parley.security.secrets import Secrets
-from parley.stores.backup import Places, back_up, restore
+from parley.stores.backup import BackupPaths, back_up, restore
 from parley.stores.blobs import open_blobs
 from parley.stores.sqlite import FILE, SqliteStore
 from parley.testing.logs import LogWriter, put
@@ -39,10 +39,10 @@ async def test_a_data_directory_its_backup_and_what_is_restored_are_private(tmp_
     assert {f"{FILE}-wal", f"{FILE}-shm"} <= {path.name for path in data.iterdir()}
     assert open_to_others(data) == {}
     await store.close()
-    back_up(Places(data, data / "blobs", data / "secret.key"), tmp_path / "backup", secrets=True)
+    back_up(BackupPaths(data, data / "blobs", data / "secret.key"), tmp_path / "backup", secrets=True)
     assert open_to_others(tmp_path / "backup") == {}
     there = tmp_path / "there"
-    restore(tmp_path / "backup", Places(there, there / "blobs", there / "secret.key"))
+    restore(tmp_path / "backup", BackupPaths(there, there / "blobs", there / "secret.key"))
     assert open_to_others(there) == {}
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from parley.stores.nodes import MemoryNodes, PostgresNodes, SqliteNodes
-from parley.stores.pool import connect
 from parley.stores.postgres import open_pool
+from parley.stores.postgres_pool import connect
 from parley.stores.sqlite import FILE, SqliteStore
 from parley.testing.nodes import NodesContract
 

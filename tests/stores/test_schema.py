@@ -1,4 +1,4 @@
-"""What a server does with a database that another version has brought up to date, before or after it."""
+"""A server with a database that an older or newer version has migrated."""
 
 import sqlite3
 from contextlib import closing
@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from parley.core.artifacts import text_part
-from parley.core.events import Completed, Started
-from parley.core.runs import FOLD, Run
 from parley.errors import ConfigurationError
+from parley.runs.rules.content import text_part
+from parley.runs.rules.events import Completed, Started
+from parley.runs.rules.state import FOLD, Run
 from parley.stores.cluster import PostgresCluster
-from parley.stores.pool import connect
 from parley.stores.postgres import PostgresStore, open_pool
+from parley.stores.postgres_pool import connect
 from parley.stores.schema import migrate_postgres, migrations, missing
 from parley.stores.sqlite import FILE, SqliteStore
 from parley.testing.databases import bare_database
@@ -28,7 +28,7 @@ def test_what_a_newer_version_adds_beforehand_is_made_for_this_one_too() -> None
 
 
 def test_where_a_newer_version_has_taken_something_away_this_one_does_not_serve() -> None:
-    with pytest.raises(ConfigurationError, match="newer Parley"):
+    with pytest.raises(ConfigurationError, match="newer version of Parley"):
         missing("postgres", {*ALL, "9999_more.pre", "9999_more.post"}, ("pre", "post"))
 
 

@@ -10,15 +10,15 @@ import httpx2
 import pytest
 
 from parley import NeedInput, Text, Turn, agent
-from parley.stores import pool as pools
+from parley.stores import postgres_pool as pools
+from parley.testing.processes import until
 from parley.testing.servers import serving
-from parley.testing.waiting import until
-from tests.faces.modes.agents import writer
-from tests.review.house import SECRET, signed
+from tests.faces.actions.agents import writer
+from tests.permissions.house import SECRET, signed
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
 FRAMES = ("BEGIN;", "COMMIT;", "ROLLBACK;")
-"""What is around statements."""
+"""Statements that frame others (transactions)."""
 OF_THE_DRIVER = re.compile(r"typeinfo_tree|set_config\('jit'|pg_advisory_xact_lock\(hashtext\('parley.migrations")
 
 
@@ -71,7 +71,7 @@ def fits(row: str, statement: str) -> bool:
 
 
 async def day(http: httpx2.AsyncClient) -> None:
-    """What clients do all the time."""
+    """Usual work of clients."""
 
     async def send(slug: str, text: str = "hello", how: str = "send", **headers: str) -> httpx2.Response:
         message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
@@ -98,6 +98,8 @@ async def day(http: httpx2.AsyncClient) -> None:
 async def documents(http: httpx2.AsyncClient) -> None:
     """A plan that is made, changed and read."""
     begun = (await http.post("/api/agent2agent/conversations", json={"agentSlug": "writer"})).json()["conversationId"]
+    found = await http.post("/api/agent2agent/conversations", json={"agentSlug": "writer", "id": begun})
+    assert found.status_code == 200, found.text
     for action in (
         {"action": "create", "message": "Hi"},
         {"action": "edit", "editedContent": "# Hi"},

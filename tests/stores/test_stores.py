@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from parley.engine.audit import verify_run
-from parley.engine.ports import Listing, LogStore
 from parley.errors import BrokenChain, ConfigurationError, StoreUnavailable
-from parley.stores.listings import filters, paged
+from parley.runs.log import verify_run
+from parley.runs.store import Listing, LogStore
 from parley.stores.memory import MemoryStore
-from parley.stores.pool import Pool
 from parley.stores.postgres import PostgresStore, open_pool
+from parley.stores.postgres_pool import Pool
+from parley.stores.queries import filters, paged
 from parley.stores.schema import migrate_sqlite, migrations
 from parley.stores.sqlite import FILE, SqliteReader, SqliteStore, connect
 from parley.testing.logs import LogWriter, put
@@ -54,7 +54,7 @@ class TestPostgresStoreByRuns(StoreContract):
 
 
 async def test_several_writers_keep_each_run_in_order(database: str) -> None:
-    """Of runs that come at the same moment none is the first; of one run's appends each follows the one before."""
+    """Runs that arrive at the same moment have no order; the appends of one run follow each other."""
     store = PostgresStore(await open_pool(database), writers=4, batch=2)
     logs = [LogWriter() for _ in range(40)]
     written = [put(store, log.start()) for log in logs]

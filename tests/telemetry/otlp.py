@@ -1,4 +1,4 @@
-"""What an OTLP receiver gets over HTTP, as a tree of spans."""
+"""OTLP receiver over HTTP; shows the spans as a tree."""
 
 import gzip
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What an expression of PromQL speaks of: enough of its grammar to find the names in it."""
+"""Finds the names in a PromQL expression, with just enough of its grammar."""
 
 import re
 from typing import NamedTuple
@@ -16,7 +16,7 @@ _OPERATORS = frozenset(("and", "or", "unless", "offset", "bool"))
 class Spoken(NamedTuple):
     metrics: set[str]
     labels: set[str]
-    """Of whatever is selected or grouped by."""
+    """Labels used in selectors and groupings."""
     wanted: list[tuple[str, str, str]]
     """Metric, label, and a value that it is asked to have."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from parley.testing.waiting import until
+from parley.testing.processes import until
 
 AGENTS = Path(__file__).parent / "failing_agents.py"
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

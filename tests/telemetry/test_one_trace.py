@@ -15,9 +15,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from parley.client import Json, message
-from parley.testing.processes import ServerProcess
+from parley.testing.processes import ServerProcess, until
 from parley.testing.receivers import Receiver, receiving
-from parley.testing.waiting import until
 from tests.telemetry.otlp import TRACES, Tree, counters, spans
 
 AGENTS = Path(__file__).parent / "traced_agents.py"
@@ -108,4 +107,4 @@ async def test_what_no_exporter_is_installed_for_is_said_at_the_start(tmp_path: 
     )  # fmt: skip
     _, said = await process.communicate()
     assert process.returncode == 2
-    assert "OTEL_TRACES_EXPORTER asks for pigeon" in said.decode()
+    assert "OTEL_TRACES_EXPORTER names the exporter pigeon" in said.decode()

@@ -29,7 +29,7 @@ SENT = {"traceparent": f"00-{CALLER}-{SPAN}-01", "tracestate": "congo=1", "x-req
 
 
 class Exported:
-    """What was exported, by its names."""
+    """Exported spans and metrics by name."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._memory = InMemorySpanExporter()

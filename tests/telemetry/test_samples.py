@@ -1,7 +1,6 @@
 """The figures of the last hour."""
 
-from parley.telemetry.metrics import BOUNDS_S
-from parley.telemetry.samples import EVERY_S, HOUR_MS, KEPT, Samples, per_minute, quantile
+from parley.telemetry.metrics import BOUNDS_S, EVERY_S, HOUR_MS, KEPT, Samples, per_minute, quantile
 
 NOTHING = (0.0,) * (len(BOUNDS_S) + 1)
 STEP_MS = int(EVERY_S * 1000)

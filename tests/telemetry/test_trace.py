@@ -1,4 +1,4 @@
-"""What of a trace is believed. The cases are those of W3C's own suite for Trace Context."""
+"""Parsing of trace headers. The cases are those of W3C's test suite for Trace Context."""
 
 import asyncio
 import string
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from parley.telemetry.trace import (
     NONE,
-    Made,
+    StartedTrace,
     Trace,
     current,
     enter,
@@ -152,7 +152,7 @@ def test_a_trace_holds_for_its_block_and_for_what_is_started_there() -> None:
 
 def test_an_id_that_was_made_here_is_current_but_not_sent() -> None:
     async def scenario() -> None:
-        enter(Made(request_id=new_request_id()))
+        enter(StartedTrace(request_id=new_request_id()))
         assert len(current().request_id) == 32
         assert sent() is None
 

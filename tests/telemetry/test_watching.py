@@ -1,4 +1,4 @@
-"""What is given to operators (`deploy/`) speaks of figures that there are."""
+"""Files for operators (`deploy/`) use only metrics that exist."""
 
 import json
 import re
@@ -14,10 +14,10 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from parley.client import Client
-from parley.core.events import ToolStatus
-from parley.core.runs import State
+from parley.runs.rules.events import ToolStatus
+from parley.runs.rules.state import State
 from parley.telemetry import FAILED
-from parley.telemetry.severity import WARNINGS
+from parley.telemetry.logs import WARNINGS
 from parley.testing.servers import Server, serving
 from tests.faces.conftest import echo, sleeper
 from tests.telemetry.promql import spoken
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"
 PROMTOOL = shutil.which("promtool")
 EVERYWHERE = {"up": {"job", "instance"}}
-"""What Prometheus itself knows of whatever it reads."""
+"""Labels and metrics that Prometheus itself adds."""
 OUTCOMES = {"ok", "refused", "error", "canceled", *(state.value for state in State), *get_args(ToolStatus)}
 
 needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool (Debian: prometheus) is not installed.")

@@ -10,22 +10,21 @@ import pytest
 
 from parley import NeedInput, Text, Turn, agent
 from parley.app import open_exchange, open_records
-from parley.core.access import Principal
-from parley.core.events import Event
-from parley.core.runs import Run
-from parley.engine.exchange import Exchange
-from parley.engine.ports import Records
-from parley.engine.requests import Opening
-from parley.engine.streams import read_all
-from parley.engine.tools import ToolAsk, ToolOutcome, Tools
 from parley.ids import RunId
+from parley.records import Records
+from parley.runs.requests import Opening
+from parley.runs.rules.access import Principal
+from parley.runs.rules.events import Event
+from parley.runs.rules.state import Run
+from parley.runs.service import Exchange
+from parley.runs.streams import read_all
 from parley.security.netguard import LOOPBACK, Guard, Outbound
 from parley.settings import Settings
 from parley.testing.databases import fresh_database
-from parley.tools.coding import Coding
-from parley.tools.github import GitHub, fixed_token
-from tests.core.test_tools import MANIFEST
+from parley.tools.github import Coding, GitHub, fixed_token
+from parley.tools.service import ToolAsk, ToolOutcome, ToolService
 from tests.tools.github import TOKEN, GitHubServer, github
+from tests.tools.rules.test_packs import MANIFEST
 
 USER, OTHER = Principal("user", "42"), Principal("user", "7")
 POLICY: dict[str, Any] = {
@@ -70,13 +69,13 @@ class World:
         self.tools = self.another()
         return self
 
-    def another(self, **options: Any) -> Tools:
+    def another(self, **options: Any) -> ToolService:
         return self.tools_on(self.exchange, self.records, **options)
 
-    def tools_on(self, exchange: Exchange, records: Records, **options: Any) -> Tools:
+    def tools_on(self, exchange: Exchange, records: Records, **options: Any) -> ToolService:
         outbound = Outbound(Guard(LOOPBACK))
         coding = Coding(GitHub(outbound, fixed_token(TOKEN), self.hub.url))
-        tools = Tools(exchange, records, [coding], **{"clock": self.clock, "look_s": 0.01, **options})
+        tools = ToolService(exchange, records, [coding], **{"clock": self.clock, "look_s": 0.01, **options})
         self._stack.push_async_callback(outbound.close)
         self._stack.push_async_callback(tools.close)
         return tools
@@ -102,7 +101,7 @@ class World:
         return await read_all(self.exchange.store, RunId(run))
 
     async def entries(self, run: str) -> list[Any]:
-        """What the log says of tools."""
+        """Tool events of the log."""
         return [event.payload for event in await self.log(run) if event.type in ("tool_call", "tool_result")]
 
 

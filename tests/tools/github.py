@@ -16,7 +16,7 @@ _ROUTE = re.compile(r"/(?:repos/([^/]+/[^/]+)|repositories/(\d+))/(issues|pulls)
 
 
 class Reply(Struct, frozen=True):
-    """What to say instead of the usual answer. `cut`: break the connection; `hold`: wait until released."""
+    """A reply that replaces the usual answer. `cut`: break the connection; `hold`: wait until released."""
 
     status: int = 200
     body: Any = None
@@ -47,7 +47,7 @@ class GitHubServer:
         self.comments: dict[str, list[str]] = defaultdict(list)
         self.moved: dict[str, str] = {}
         self.replies: deque[Reply] = deque()
-        """What is said next; the usual when nothing is left."""
+        """Next replies; the usual answer when the list is empty."""
         self.always: Reply | None = None
         self.writers: set[asyncio.StreamWriter] = set()
         self.began = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Nobody spends more than they may, however many call at once and wherever."""
+"""No caller exceeds its budget, with any number of concurrent calls on any replica."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parley.app import open_exchange, open_records
-from parley.core.policy import Figures, Policy, evaluate
-from parley.engine.budgets import KIND, Budgets, Settlement
-from parley.engine.ports import Records
+from parley.records import Records
 from parley.stores.postgres import open_pool
 from parley.stores.records import MemoryRecords, PostgresRecords
 from parley.testing.databases import fresh_database
+from parley.tools.executions import BUDGET_KIND, Budgets, Settlement
+from parley.tools.rules.policy import Figures, Policy, evaluate
 from tests.tools.conftest import OTHER, POLICY, World, keeper, settings_for, summary
 from tests.tools.github import GitHubServer, Reply
 
@@ -119,7 +119,7 @@ async def test_reservations_that_ended_long_ago_are_not_kept(small: World) -> No
     for number in range(5):
         await here.reserve(PLACE, f"c{number}", lambda seen: evaluate(rule, seen, 0), for_ms=1000)
         small.clock.pass_s(7200)
-    record = await small.records.get(KIND, *PLACE)
+    record = await small.records.get(BUDGET_KIND, *PLACE)
     assert record is not None
     assert b"c4" in record.body
     assert b"c3" not in record.body

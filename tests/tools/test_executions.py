@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from parley.core.canonical import stable_hash
-from parley.engine.executions import KIND
 from parley.errors import ContextMismatch, ManifestInvalid, ToolRequestInvalid, UnknownToolPack
-from parley.testing.waiting import until
-from tests.core.test_tools import MANIFEST
+from parley.json_values import stable_hash
+from parley.testing.processes import until
+from parley.tools.executions import KIND
 from tests.tools.conftest import OTHER, POLICY, USER, World, summary
 from tests.tools.github import TOKEN, Reply
+from tests.tools.rules.test_packs import MANIFEST
 
 DENY, FAILED = "policy_denied.explicit_deny", "coding_failed.provider_error"
 

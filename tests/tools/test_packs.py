@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from parley.core.canonical import Fields
-from parley.core.tools import Manifest, Operation, Pack
-from parley.engine.ports import ToolResult
-from parley.engine.tools import ToolAsk, Tools
+from parley.json_values import Fields
+from parley.tools.providers import ToolResult
+from parley.tools.rules.packs import Manifest, Pack, PackOperation
+from parley.tools.service import ToolAsk, ToolService
 from tests.tools.conftest import POLICY, USER, World, summary
 
 NOTES = Pack(
     name="notes.v1", prefix="notes", manifest_version="notes.integration.v1", providers=("shelf",),
-    operations={"look": Operation(lambda request: [])}, required=(), failed="comms_failed.provider_error",
+    operations={"look": PackOperation(lambda request: [])}, required=(), failed="comms_failed.provider_error",
     circuit_open="comms_failed.provider_circuit_open", policy_check=lambda policy: [],
     completed=lambda manifest, request: request,
 )  # fmt: skip
@@ -32,8 +32,8 @@ class Notes:
         return await self._behave()
 
 
-def looking(world: World, behave: Callable[[], Awaitable[ToolResult]], **options: Any) -> tuple[Tools, ToolAsk]:
-    tools = Tools(world.exchange, world.records, [Notes(behave)], clock=world.clock, **options)
+def looking(world: World, behave: Callable[[], Awaitable[ToolResult]], **options: Any) -> tuple[ToolService, ToolAsk]:
+    tools = ToolService(world.exchange, world.records, [Notes(behave)], clock=world.clock, **options)
     manifest = {
         "manifest_version": "notes.integration.v1", "integration_id": "shelf.one", "provider": "shelf",
         "status": "active", "tool_pack": "notes.v1", "capabilities": ["look"],

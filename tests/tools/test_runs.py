@@ -10,18 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from parley.app import open_exchange, open_records
-from parley.core.access import ALL_SCOPES, Principal
-from parley.core.artifacts import text_part
-from parley.core.commands import Cancel
-from parley.core.conversations import Message
-from parley.core.events import ToolCalled, ToolReturned
-from parley.core.runs import Run, State
-from parley.engine.audit import verify_run
-from parley.engine.commands import Commands
-from parley.engine.exchange import Exchange
 from parley.errors import ContextMismatch, NotCancelable
+from parley.runs.log import Commands, verify_run
+from parley.runs.rules.access import ALL_SCOPES, Principal
+from parley.runs.rules.commands import Cancel
+from parley.runs.rules.content import Message, text_part
+from parley.runs.rules.events import ToolCalled, ToolReturned
+from parley.runs.rules.state import Run, State
+from parley.runs.service import Exchange
 from parley.telemetry import attach
-from parley.testing.waiting import until
+from parley.testing.processes import until
 from tests.tools.conftest import OTHER, POLICY, USER, World, keeper, settings_for, summary
 from tests.tools.github import TOKEN, GitHubServer, Reply
 

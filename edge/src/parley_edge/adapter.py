@@ -8,7 +8,7 @@
     serve(shout)
 
 A handler is a function, async or not. It returns a text, a dict that becomes the output, or an `Output` with artifacts;
-it may raise `Failure` with a reason for the one who asked.
+it may raise `Failure` with a reason for the caller.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from parley_edge.errors import WrongUse
-from parley_edge.proxies import is_loopback
-from parley_edge.serving import Exchange, listening
-from parley_edge.shapes import Json, as_list, as_object, read_object
+from parley_edge.json_values import Json, as_list, as_object, read_object
+from parley_edge.net.proxies import is_loopback
+from parley_edge.net.serving import Exchange, listening
 from parley_edge.system import heed_signals
 
 __all__ = ["Adapter", "Artifact", "Failure", "Output", "Task", "adapter", "serve"]
@@ -33,18 +33,18 @@ T = TypeVar("T")
 
 PORT = 18789
 PATHS = ("/run-task", "/execute")
-"""Ours, and the one that OpenClaw's preset names."""
+"""The adapter's own path, and the path of the OpenClaw preset."""
 _TEXTS = ("task_run_id", "conversation_id", "workspace_id", "task_type", "initiator_agent_id", "target_agent_id")
 _FAILED = "The local agent failed."
 
 
 class Failure(Exception):
-    """The work could not be done; the words reach the one who asked."""
+    """The work failed; the caller gets the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file to deliver. The platform keeps it and gives it its id."""
+    """A file to deliver. The platform stores it and assigns its id."""
 
     filename: str
     content_text: str
@@ -57,18 +57,20 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Output:
+    """An answer with more than text: artifacts, parts, or a question."""
+
     text: str = ""
     artifacts: Sequence[Artifact] = ()
     parts: Sequence[Json] = ()
     input_required: bool = False
-    """The text is a question: the run waits for the answer, which is then sent as a task again."""
+    """True if the text is a question: the run waits for the answer, which then arrives as another task."""
     more: Json = field(default_factory=dict[str, Any])
-    """Further members of the output."""
+    """Additional members of the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What the runtime sent."""
+    """A task from the runtime."""
 
     task_run_id: str
     conversation_id: str = ""
@@ -88,21 +90,21 @@ class Task:
 
     @property
     def parts(self) -> list[Json]:
-        """What was sent beside plain text, as A2A writes it."""
+        """Parts of the input other than plain text, in A2A format."""
         return as_list(self.input.get("parts")) or []
 
     @property
     def canceled(self) -> bool:
-        """For a handler that is not async: whether anybody still waits. An async one is canceled instead."""
+        """True when the caller no longer waits. For sync handlers; an async handler is canceled instead."""
         return self._gone.is_set()
 
     def progress(self, text: str = "", percent: float | None = None) -> None:
-        """Tell the one who asked how far it is; may be called from any thread."""
+        """Report progress to the caller; may be called from any thread."""
         said: Json = {"text": text} if text else {}
         self._tell({"progress": said if percent is None else {**said, "percent": percent}})
 
     def payload(self) -> Json:
-        """The task as it came."""
+        """The task as received."""
         return {name: getattr(self, name) for name in (*_TEXTS[:4], "input", *_TEXTS[4:], "platform")}
 
 
@@ -111,7 +113,7 @@ Handler = Callable[[Task], Answer | Coroutine[Any, Any, Answer]]
 
 
 class Adapter:
-    """A handler behind `POST /run-task`."""
+    """Serves a handler at `POST /run-task`."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -123,7 +125,7 @@ class Adapter:
     def serve(
         self, port: int = PORT, host: str = "127.0.0.1", *, i_know_this_is_not_an_authentication_boundary: bool = False
     ) -> None:
-        """Until SIGINT or SIGTERM."""
+        """Serve until SIGINT or SIGTERM."""
         exposed = i_know_this_is_not_an_authentication_boundary
         asyncio.run(self._until_stopped(host, port, exposed))
 
@@ -139,13 +141,13 @@ class Adapter:
     async def listening(
         self, port: int = PORT, host: str = "127.0.0.1", *, i_know_this_is_not_an_authentication_boundary: bool = False
     ) -> AsyncGenerator[str, None]:
-        """The same within a loop of one's own, for as long as the block lasts; the address."""
+        """Serve inside a running event loop for the duration of the block; yields the URL."""
         check_host(host, exposed=i_know_this_is_not_an_authentication_boundary)
         async with AsyncExitStack() as stack:
             try:
                 bound = await stack.enter_async_context(listening(self._handle, host, port))
             except OSError as error:
-                raise WrongUse(f"{host}:{port} cannot be listened on: {error.strerror}.") from error
+                raise WrongUse(f"Cannot listen on {host}:{port}: {error.strerror}.") from error
             name = f"[{host}]" if ":" in host else host
             yield f"http://{name}:{bound}{PATHS[0]}"
 
@@ -163,7 +165,10 @@ class Adapter:
         gone = threading.Event()
         task = _task(exchange, gone)
         if task is None:
-            await exchange.answer({"success": False, "error": "The request is not a task."}, 400)
+            await exchange.answer(
+                {"success": False, "error": "The request is not a task: it must be a JSON object with task_run_id."},
+                400,
+            )
             return
         try:
             said = await self._said(task)
@@ -173,48 +178,51 @@ class Adapter:
         await exchange.answer(said)
 
     async def _answer(self, task: Task) -> Answer:
-        """What is not async might block, and runs in a thread."""
+        """Call the handler. A sync handler may block, so it runs in a thread."""
         handler = self._handler
         is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
         said = handler(task) if is_async else await _in_thread(lambda: handler(task))
         return await said if isinstance(said, Coroutine) else said
 
     async def _said(self, task: Task) -> Json:
-        """The envelope. A defect is for the operator; the one who asked learns only that there was one."""
+        """The answer as an envelope. Details of unexpected errors go to the operator only, not to the caller."""
         try:
             return envelope(await self._answer(task))
         except Failure as failure:
             return {"success": False, "error": str(failure) or _FAILED}
-        except Exception:  # noqa: BLE001 - whatever a handler raises is a failed task
+        except Exception:  # noqa: BLE001 - any exception of a handler is a failed task
             traceback.print_exc()
             return {"success": False, "error": _FAILED}
 
 
 def adapter(handler: Handler) -> Adapter:
-    """Make a function an adapter: `@adapter`, and then `NAME.serve()`."""
+    """Turn a function into an adapter: `@adapter`, then `NAME.serve()`."""
     return Adapter(handler)
 
 
 def serve(
-    handler: Handler, port: int = PORT, host: str = "127.0.0.1", *,
+    handler: Handler,
+    port: int = PORT,
+    host: str = "127.0.0.1",
+    *,
     i_know_this_is_not_an_authentication_boundary: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Serve a handler until SIGINT or SIGTERM."""
     exposed = i_know_this_is_not_an_authentication_boundary
     Adapter(handler).serve(port, host, i_know_this_is_not_an_authentication_boundary=exposed)
 
 
 def check_host(host: str, *, exposed: bool) -> None:
-    """Whoever reaches an adapter can make it work, so others than this machine must be meant to."""
+    """Refuse a host that other machines can reach, unless `exposed`: an adapter does not authenticate callers."""
     if not is_loopback(host) and not exposed:
         raise WrongUse(
-            f"{host} can be reached from other machines, and an adapter asks nobody who they are.",
-            "Leave the host out; if it is meant, say --i-know-this-is-not-an-authentication-boundary too.",
+            f"{host} can be reached from other machines, and an adapter does not authenticate callers.",
+            "Omit the host, or add --i-know-this-is-not-an-authentication-boundary to allow it.",
         )
 
 
 def envelope(answer: Answer) -> Json:
-    """What a handler returned, as the contract spells success. A dict with `success` is taken as it is."""
+    """The envelope for a handler's answer, in the contract's format. A dict with `success` is used unchanged."""
     match answer:
         case None | str():
             return {"success": True, "output": {"text": answer or ""}}
@@ -223,7 +231,7 @@ def envelope(answer: Answer) -> Json:
         case dict():
             return answer if "success" in answer else {"success": True, "output": answer}
         case _:  # pyright: ignore[reportUnnecessaryComparison] - handlers are not always typed
-            raise TypeError(f"A handler returns a text, a dict or an Output, not {type(answer).__name__}.")
+            raise TypeError(f"A handler must return a text, a dict or an Output, not {type(answer).__name__}.")
 
 
 def _output(answer: Output) -> Json:
@@ -243,24 +251,24 @@ def _artifact(one: Artifact) -> Json:
 
 
 def _refusal(exchange: Exchange) -> tuple[int, str] | None:
-    """A runtime has no Origin; a page in a browser has one, and must not be able to start work here."""
+    """Refuse requests from web pages, which must not start work here: they send an Origin, a runtime does not."""
     asked = exchange.request
     host = asked.headers.get("host", "").rpartition("@")[2]
     if "origin" in asked.headers or not _is_ours(host, exchange):
-        return 403, "Requests of web pages are not taken."
+        return 403, "Requests from web pages are not accepted."
     if asked.method == "GET" and asked.path in ("/", "/healthz"):
         return None
     if asked.path not in PATHS:
-        return 404, f"Tasks are taken at {PATHS[0]}."
+        return 404, f"There is nothing at this path. Send tasks to {PATHS[0]}."
     if asked.method != "POST":
-        return 405, "Tasks are posted."
+        return 405, "Tasks must be sent with POST."
     if asked.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        return 415, "A task is JSON."
+        return 415, "A task must be sent as application/json."
     return None
 
 
 def _is_ours(host: str, exchange: Exchange) -> bool:
-    """At a loopback address only loopback names are spoken: another one was made to point here."""
+    """Check the Host header: on a loopback address only loopback names are valid (protects from DNS rebinding)."""
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     return is_loopback(name.strip("[]")) or not is_loopback(exchange.address)
 
@@ -275,7 +283,7 @@ def _task(exchange: Exchange, gone: threading.Event) -> Task | None:
 
 
 def _teller(exchange: Exchange) -> Callable[[Json], None]:
-    """Lines are written by the loop's thread, in the order in which they were told."""
+    """A function that reports progress. The loop's thread writes the lines, in the order of the calls."""
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
 
     def tell(said: Json) -> None:
@@ -289,7 +297,7 @@ def _teller(exchange: Exchange) -> Callable[[Json], None]:
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """In a thread of its own that no shutdown waits for: a handler that blocks may block for long."""
+    """Run work in a thread that no shutdown waits for: a handler may block for long."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -301,8 +309,8 @@ async def _in_thread(work: Callable[[], T]) -> T:
         try:
             answer = work()
             how = lambda: done.set_result(answer)  # noqa: E731
-        except BaseException as raised:  # noqa: BLE001 - it belongs to whoever waits
-            error = raised if isinstance(raised, Exception) else RuntimeError("The handler wanted to exit.")
+        except BaseException as raised:  # noqa: BLE001 - passed on to the waiting caller
+            error = raised if isinstance(raised, Exception) else RuntimeError("The handler tried to exit the process.")
             how = lambda: done.set_exception(error)  # noqa: E731
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, how)

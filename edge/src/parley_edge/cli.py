@@ -1,4 +1,4 @@
-"""The command line. Commands import what they need when they run, so that nothing waits for the others."""
+"""The command line. Commands import what they need when they run, so that each one starts fast."""
 
 import argparse
 import io
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from parley_edge import __version__
 from parley_edge.errors import INTERRUPTED, OK, EdgeError, WrongUse
-from parley_edge.words import printable
+from parley_edge.system import printable
 
 if TYPE_CHECKING:
     from parley_edge.program import Wrapped
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 Handler = Callable[[argparse.Namespace], int]
 
 _EXIT_CODES = """exit codes:
-  0  done; for start: stopped in good order
+  0  success; for start: stopped cleanly
   1  refused, failed, or already running
-  2  wrong use: options, or no profile that could be meant
+  2  wrong use: invalid options, or no matching profile
   3  the platform cannot be reached
-  4  the pairing code or the token is not accepted
+  4  the platform does not accept the pairing code or the token
   5  the profile file is broken or cannot be written
   130  interrupted
 """
@@ -29,20 +29,20 @@ _EXIT_CODES = """exit codes:
 _EXPOSED: dict[str, Any] = {
     "dest": "exposed",
     "action": "store_true",
-    "help": "needed with a --host that others can reach: whoever reaches it runs the program",
+    "help": "required with a --host that other machines can reach: every client that reaches it can run the program",
 }
 _TASK = (
-    "where the program finds the task as JSON: in A2A_TASK (if left out), as its last argument, "
+    "where the program gets the task as JSON: in the variable A2A_TASK (default), as its last argument, "
     "or on standard input instead of the text"
 )
-_COMMAND = "do the work with this program, one process for each task, instead of asking an endpoint; no shell"
-_OUTPUT = "what it writes: a JSON object or else text (auto), or only the one or the other"
+_COMMAND = "run this program for each task instead of calling an endpoint; not run in a shell"
+_OUTPUT = "what the program writes: text, json (an object), or auto (an object if it is one, else text)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A name that the terminal cannot spell is no reason to fail.
+            # Do not fail if the terminal cannot encode a character.
             stream.reconfigure(errors="replace")
     options = command_line().parse_args(arguments)
     handler: Handler = options.handler
@@ -65,7 +65,7 @@ def _complain(error: EdgeError, *, as_json: bool) -> int:
 
 
 def _say(line: str) -> None:
-    """To whoever started it; standard output is for what was asked for."""
+    """Print a note to standard error; standard output is for results."""
     print(printable(line), file=sys.stderr)
 
 
@@ -77,7 +77,7 @@ def _show(*lines: str) -> None:
 def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "a2a-runtime",
-        description="Connects an agent on this machine to its platform, from behind NAT: it only ever asks.",
+        description="Connects an agent on this machine to its platform, also behind NAT: all requests are outgoing.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -95,64 +95,74 @@ def _command(commands: Any, name: str, handler: Handler, words: str) -> argparse
 
 
 def _profile_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--profile", metavar="NAME", help="which profile; the active one, or the only one, if left out")
-    parser.add_argument("--api-base", metavar="URL", type=_base, help="the platform; as paired if left out")
+    parser.add_argument("--profile", metavar="NAME", help="the profile; default: the active or only one")
+    parser.add_argument("--api-base", metavar="URL", type=_base, help="the platform; default: as paired")
     _json_option(parser)
 
 
 def _json_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="output for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
 
 
 def _endpoint_options(parser: argparse.ArgumentParser) -> Any:
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("--endpoint", metavar="URL", type=_endpoint, help="where the local agent is asked")
+    group.add_argument("--endpoint", metavar="URL", type=_endpoint, help="the URL of the local agent")
     group.add_argument("--preset", choices=["openclaw"], help="the endpoint of a known local agent")
     return group
 
 
 def _program_options(parser: argparse.ArgumentParser) -> None:
-    """How a program that `--command` names is run."""
+    """Options for the program that `--command` names."""
     parser.add_argument("--task", choices=["env", "argument", "stdin", "none"], default="env", help=_TASK)
     parser.add_argument("--output", choices=["auto", "text", "json"], default="auto", help=_OUTPUT)
-    parser.add_argument("--cwd", metavar="FOLDER", help="where the program runs")
+    parser.add_argument("--cwd", metavar="FOLDER", help="the working directory of the program")
 
 
 def _add_pair(commands: Any) -> None:
-    parser = _command(commands, "pair", _pair, "Turn a one-time pairing code into a profile.")
-    parser.add_argument("--code", help="the pairing code; asked for if left out, - reads it from standard input")
-    parser.add_argument("--api-base", metavar="URL", type=_base, help="the platform that issued it; also A2A_API_BASE")
-    parser.add_argument("--name", help="what the platform shall call this runtime; the machine's name if left out")
-    parser.add_argument("--profile", metavar="NAME", help="the profile to make or replace")
+    parser = _command(commands, "pair", _pair, "Pair with a platform: use a one-time pairing code to create a profile.")
+    parser.add_argument("--code", help="the pairing code; - reads standard input; default: prompt")
+    parser.add_argument(
+        "--api-base", metavar="URL", type=_base, help="the platform that issued the code; also A2A_API_BASE"
+    )
+    parser.add_argument("--name", help="the runtime's name on the platform; default: the machine's name")
+    parser.add_argument("--profile", metavar="NAME", help="the profile to create or replace")
     _endpoint_options(parser)
     _json_option(parser)
 
 
 def _add_start(commands: Any) -> None:
-    parser = _command(commands, "start", _start, "Work until stopped: pull tasks, ask the local agent, deliver.")
+    parser = _command(
+        commands, "start", _start, "Run until stopped: pull tasks, call the local agent, deliver results."
+    )
     _profile_options(parser)
     _endpoint_options(parser).add_argument("--command", metavar="PROG", help=_COMMAND)
     _program_options(parser)
-    parser.add_argument("--concurrency", metavar="N", type=_count, default=1, help="tasks at once; 1 if left out")
     parser.add_argument(
-        "--timeout", metavar="S", type=_seconds, default=600.0, help="longest local call in seconds; 600 if left out"
+        "--concurrency", metavar="N", type=_count, default=1, help="maximum number of tasks at once; default: 1"
     )
     parser.add_argument(
-        "--grace", metavar="S", type=_seconds, default=30.0, help="time to finish when stopped; 30 if left out"
+        "--timeout", metavar="S", type=_seconds, default=600.0, help="maximum seconds for a local call; default: 600"
+    )
+    parser.add_argument(
+        "--grace",
+        metavar="S",
+        type=_seconds,
+        default=30.0,
+        help="seconds to finish tasks after a stop signal; default: 30",
     )
 
 
 def _add_status(commands: Any) -> None:
-    _profile_options(_command(commands, "status", _status, "Show a profile and what the platform says of it."))
+    _profile_options(_command(commands, "status", _status, "Show a profile and its state on the platform."))
 
 
 def _add_profiles(commands: Any) -> None:
-    parser: argparse.ArgumentParser = commands.add_parser("profiles", help="List, choose or remove profiles.")
+    parser: argparse.ArgumentParser = commands.add_parser("profiles", help="List, select or remove profiles.")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    _json_option(_command(actions, "list", _profiles_list, "List the profiles; the active one has a star."))
+    _json_option(_command(actions, "list", _profiles_list, "List the profiles; a star marks the active one."))
     for name, handler, words in (
-        ("use", _profiles_use, "Make a profile the active one."),
-        ("remove", _profiles_remove, "Forget a profile and its token."),
+        ("use", _profiles_use, "Select the active profile."),
+        ("remove", _profiles_remove, "Delete a profile and its token."),
     ):
         action = _command(actions, name, handler, words)
         action.add_argument("name", metavar="NAME")
@@ -161,31 +171,37 @@ def _add_profiles(commands: Any) -> None:
 
 def _add_doctor(commands: Any) -> None:
     parser = _command(
-        commands, "doctor", _doctor, "Check the profile, the platform, the token, the local agent, the clock."
+        commands, "doctor", _doctor, "Check the profile, the platform, the token, the local agent and the clock."
     )
     _profile_options(parser)
     _endpoint_options(parser)
 
 
 def _add_adapter(commands: Any) -> None:
-    parser = _command(commands, "adapter", _adapter, "Make any program a local agent: one process for each task.")
-    parser.add_argument("--command", metavar="PROG", required=True, help="the program and its arguments; no shell")
-    parser.add_argument("--port", type=int, default=18789, help="18789 if left out; 0 takes a free one")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on; 127.0.0.1 if left out")
+    parser = _command(commands, "adapter", _adapter, "Serve any program as a local agent: one process per task.")
+    parser.add_argument(
+        "--command", metavar="PROG", required=True, help="the program and its arguments; not run in a shell"
+    )
+    parser.add_argument("--port", type=int, default=18789, help="the port; 0 picks a free one; default: 18789")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on; default: 127.0.0.1")
     parser.add_argument("--i-know-this-is-not-an-authentication-boundary", **_EXPOSED)
     _program_options(parser)
-    parser.add_argument("--timeout", metavar="S", type=_seconds, default=600.0, help="longest run; 600 if left out")
-    parser.add_argument("--concurrency", metavar="N", type=_count, default=8, help="programs at once; 8 if left out")
+    parser.add_argument(
+        "--timeout", metavar="S", type=_seconds, default=600.0, help="maximum seconds for a run; default: 600"
+    )
+    parser.add_argument(
+        "--concurrency", metavar="N", type=_count, default=8, help="maximum number of programs at once; default: 8"
+    )
 
 
 def _base(value: str) -> str:
-    from parley_edge.profiles import checked_url
+    from parley_edge.storage.profiles import checked_url
 
     return _url(value, "an API base", checked_url)
 
 
 def _endpoint(value: str) -> str:
-    from parley_edge.profiles import checked_endpoint
+    from parley_edge.storage.profiles import checked_endpoint
 
     return _url(value, "an endpoint", checked_endpoint)
 
@@ -199,7 +215,7 @@ def _url(value: str, what: str, check: Callable[[str, str], str]) -> str:
 
 def _count(value: str) -> int:
     if not value.isdigit() or not 1 <= int(value) <= 256:
-        raise argparse.ArgumentTypeError("a number from 1 to 256")
+        raise argparse.ArgumentTypeError("must be a number from 1 to 256")
     return int(value)
 
 
@@ -209,21 +225,21 @@ def _seconds(value: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 < seconds <= 86_400:
-        raise argparse.ArgumentTypeError("seconds, more than 0, at most 86400")
+        raise argparse.ArgumentTypeError("must be a number of seconds above 0, at most 86400")
     return seconds
 
 
 def _endpoint_of(options: argparse.Namespace) -> str | None:
-    from parley_edge.profiles import PRESETS
+    from parley_edge.storage.profiles import PRESETS
 
     return PRESETS[options.preset] if options.preset else options.endpoint
 
 
 def _pair(options: argparse.Namespace) -> int:
-    from parley_edge.pair import Order, pair
-    from parley_edge.start import warnings
+    from parley_edge.commands.pair import PairOrder, pair
+    from parley_edge.commands.start import warnings
 
-    order = Order(options.code, options.api_base, options.name, options.profile, _endpoint_of(options))
+    order = PairOrder(options.code, options.api_base, options.name, options.profile, _endpoint_of(options))
     paired = pair(order, _say)
     profile = paired.profile
     if options.json:
@@ -233,21 +249,21 @@ def _pair(options: argparse.Namespace) -> int:
     _show(f"Tasks will be sent to {profile.local_agent_endpoint}.")
     for warning in warnings(profile.api_base, profile.local_agent_endpoint):
         _say(f"warning: {warning}")
-    _show("Go on with: a2a-runtime start")
+    _show("Next: a2a-runtime start")
     return OK
 
 
 def _start(options: argparse.Namespace) -> int:
-    from parley_edge.start import Order, start
+    from parley_edge.commands.start import StartOrder, start
 
     times = {"timeout_s": options.timeout, "grace_s": options.grace}
     where = {"profile": options.profile, "api_base": options.api_base, "endpoint": _endpoint_of(options)}
     program = _wrapped(options) if options.command else None
-    return start(Order(**where, **times, concurrency=options.concurrency, as_json=options.json, program=program))
+    return start(StartOrder(**where, **times, concurrency=options.concurrency, as_json=options.json, program=program))
 
 
 def _status(options: argparse.Namespace) -> int:
-    from parley_edge.status import status, status_lines
+    from parley_edge.commands.status import status, status_lines
 
     said = status(options.profile, options.api_base)
     _show(*([json.dumps(said)] if options.json else status_lines(said)))
@@ -255,7 +271,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _profiles_list(options: argparse.Namespace) -> int:
-    from parley_edge.show import listed, listed_lines
+    from parley_edge.commands.profiles import listed, listed_lines
 
     found = listed()
     _show(*([json.dumps({"profiles": found})] if options.json else listed_lines(found)))
@@ -263,25 +279,27 @@ def _profiles_list(options: argparse.Namespace) -> int:
 
 
 def _profiles_use(options: argparse.Namespace) -> int:
-    from parley_edge.show import use
+    from parley_edge.commands.profiles import use
 
     use(options.name)
-    print(json.dumps({"active_profile": options.name}) if options.json else f"'{options.name}' is the active profile.")
+    print(
+        json.dumps({"active_profile": options.name}) if options.json else f"The active profile is now '{options.name}'."
+    )
     return OK
 
 
 def _profiles_remove(options: argparse.Namespace) -> int:
-    from parley_edge.show import remove
+    from parley_edge.commands.profiles import remove
 
     remove(options.name)
-    print(json.dumps({"removed": options.name}) if options.json else f"'{options.name}' is removed, with its token.")
+    print(json.dumps({"removed": options.name}) if options.json else f"Removed '{options.name}' and its token.")
     return OK
 
 
 def _doctor(options: argparse.Namespace) -> int:
     from dataclasses import asdict
 
-    from parley_edge.doctor import examine
+    from parley_edge.commands.doctor import examine
 
     checks, exit_code = examine(options.profile, options.api_base, _endpoint_of(options))
     if options.json:

@@ -1,11 +1,11 @@
-"""What can go wrong, each with a sentence, what to do about it, and the exit code of the program."""
+"""Errors of `a2a-runtime`, each with a message, a hint what to do, and an exit code."""
 
 OK, ERROR, USAGE, UNREACHABLE, NOT_ACCEPTED, PROFILE = 0, 1, 2, 3, 4, 5
 INTERRUPTED = 130
 
 
 class EdgeError(Exception):
-    """`hint` says what to do."""
+    """Base of all errors; `hint` tells the user what to do."""
 
     exit_code = ERROR
     code = "error"
@@ -22,7 +22,7 @@ class WrongUse(EdgeError):
 
 
 class BrokenProfiles(EdgeError):
-    """The profile file cannot be read, or not be written; it is left as it is."""
+    """The profile file cannot be read or written. It is not changed."""
 
     exit_code = PROFILE
     code = "broken_profiles"
@@ -33,7 +33,7 @@ class AlreadyRunning(EdgeError):
 
 
 class Unreachable(EdgeError):
-    """The platform gave no answer, or none that means anything; worth trying again."""
+    """The platform gave no answer, or not a valid one. Retrying may help."""
 
     exit_code = UNREACHABLE
     code = "unreachable"
@@ -45,7 +45,7 @@ class Unreachable(EdgeError):
 
 
 class Refused(EdgeError):
-    """The platform understood and said no; asking again would not help."""
+    """The platform refused the request. Retrying does not help."""
 
     def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
         super().__init__(message, hint)
@@ -54,6 +54,6 @@ class Refused(EdgeError):
 
 
 class NotAccepted(Refused):
-    """The code or the token does not hold, or not any more."""
+    """The platform does not accept the pairing code or the token (any more)."""
 
     exit_code = NOT_ACCEPTED

@@ -1,4 +1,4 @@
-"""`a2a-runtime adapter`: any program as a local agent, one process for each task."""
+"""`a2a-runtime adapter`: serves any program as a local agent, one process per task."""
 
 import asyncio
 import json
@@ -13,13 +13,13 @@ from typing import Any, Literal, cast
 
 from parley_edge.adapter import Adapter, Failure, Task
 from parley_edge.errors import OK, WrongUse
-from parley_edge.http import MAX_BODY
-from parley_edge.shapes import Json, read_object
+from parley_edge.json_values import Json, read_object
+from parley_edge.net.http import MAX_BODY
 from parley_edge.system import WINDOWS, split_command
 
 STOP_S = 2.0
 MAX_STRING = 96 * 1024
-"""What surely fits in one environment variable or argument."""
+"""Length that safely fits in one environment variable or argument."""
 _SILENT: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
 _NOT_PASSED = ("A2A_HOME", "A2A_API_BASE", "A2A_TASK")
 
@@ -35,15 +35,15 @@ class Wrapped:
 
     @staticmethod
     def of(command: str, task: Any, output: Any, cwd: str | None, timeout_s: float, concurrency: int) -> "Wrapped":
-        """Checked before anything is asked of it."""
+        """Parse and check the options before the first task."""
         try:
             argv = split_command(command)
         except ValueError:
-            raise WrongUse("The command cannot be read.", "Quotes must be closed.") from None
+            raise WrongUse("The command cannot be parsed.", "Check that all quotes are closed.") from None
         if not argv or not (which(argv[0]) or (Path(cwd or ".") / argv[0]).is_file()):
-            raise WrongUse(f"There is no program '{argv[0] if argv else ''}'.")
+            raise WrongUse(f"The program '{argv[0] if argv else ''}' was not found.")
         if cwd is not None and not Path(cwd).is_dir():
-            raise WrongUse(f"There is no folder '{cwd}'.")
+            raise WrongUse(f"The folder '{cwd}' does not exist.")
         return Wrapped(tuple(argv), task, output, cwd, timeout_s, asyncio.Semaphore(concurrency))
 
     async def __call__(self, task: Task) -> Json:
@@ -82,7 +82,7 @@ class Wrapped:
         return (*self.argv, payload)
 
     def _environment(self, task: Task, payload: str) -> dict[str, str]:
-        """All of ours, and what the task is; as JSON only where that fits."""
+        """This process's variables and those of the task; the task as JSON only if it fits."""
         passed = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED}
         told = {
             "A2A_TASK_RUN_ID": task.task_run_id,
@@ -95,7 +95,7 @@ class Wrapped:
 
 
 def meaning(code: int, said: bytes, output: str) -> Json:
-    """What a program wrote: an object that is the answer, or a text. It may fail in its own words."""
+    """Turn a program's output into an answer: a JSON object or a text. The object may report a failure itself."""
     answer = read_object(said) if output != "text" else None
     if code != 0 and not (answer is not None and answer.get("success") is False):
         raise Failure(f"The program ended with exit code {code}." if code > 0 else f"Signal {-code} ended the program.")
@@ -113,7 +113,7 @@ def run(wrapped: Wrapped, host: str, port: int, *, exposed: bool) -> int:
 
 
 class _Running(asyncio.SubprocessProtocol):
-    """A program at work: what it is given, what it writes, and its end, which takes with it what it left running."""
+    """A running program: its input, its output, and its end, which also ends the processes that it started."""
 
     def __init__(self, given: bytes) -> None:
         self._given = given
@@ -132,7 +132,7 @@ class _Running(asyncio.SubprocessProtocol):
             self._end(at_once=True)
 
     def process_exited(self) -> None:
-        """Its children may hold its output open, and would for ever. On Windows its number may be another one's now."""
+        """End its children, which could hold its output open forever. Not on Windows, where the pid may be reused."""
         if not WINDOWS:
             self._end(at_once=True)
 
@@ -140,14 +140,14 @@ class _Running(asyncio.SubprocessProtocol):
         self._over.set()
 
     async def ended(self) -> tuple[int, bytes]:
-        """Its exit code, and what it wrote."""
+        """Wait for the end; return the exit code and the output."""
         await self._over.wait()
         if len(self._said) > MAX_BODY:
             raise Failure(f"The program wrote more than {MAX_BODY} bytes.")
         return self._transport.get_returncode() or 0, bytes(self._said)
 
     async def stop(self) -> None:
-        """Ask it to, then make it, with its whole process group."""
+        """Terminate the process group; kill it if it does not end in time."""
         if not self._over.is_set():
             self._end(at_once=False)
             with suppress(TimeoutError):
@@ -157,7 +157,7 @@ class _Running(asyncio.SubprocessProtocol):
         self._transport.close()
 
     def _end(self, *, at_once: bool) -> None:
-        """With all that it started; at once, or in its own way. Windows knows no asking, and no process groups."""
+        """Kill (`at_once`) or terminate the process group. Windows can only kill, and has no process groups."""
         if not WINDOWS:
             self._signal(signal.SIGKILL if at_once else signal.SIGTERM)
         elif not self._over.is_set():

@@ -1,15 +1,15 @@
-"""What differs between systems: the signals that stop a program, and how a path or a command is written."""
+"""Differences between operating systems: stop signals, paths and command lines."""
 
 import sys
 from collections.abc import Callable
 
 WINDOWS = sys.platform == "win32"
 STOP = ("SIGINT", "SIGTERM", "SIGBREAK")
-"""SIGBREAK is Windows' own: Ctrl+Break, and how a program there stops another one."""
+"""SIGBREAK exists on Windows only: Ctrl+Break, and the signal with which programs stop others there."""
 
 
 def heed_signals(heed: Callable[[], None], names: tuple[str, ...] = STOP) -> None:
-    """Call it in the loop at each of these signals, as far as the system has them."""
+    """Call `heed` in the event loop on each of these signals that the system has."""
     import asyncio
     import signal
 
@@ -18,12 +18,12 @@ def heed_signals(heed: Callable[[], None], names: tuple[str, ...] = STOP) -> Non
         try:
             loop.add_signal_handler(number, heed)
         except NotImplementedError:
-            # Loops on Windows have no handlers of their own.
+            # Event loops on Windows have no signal handlers.
             signal.signal(number, lambda _number, _frame: loop.call_soon_threadsafe(heed))
 
 
 def split_command(command: str) -> list[str]:
-    """A program and its arguments, as a shell would read them; on Windows a backslash is part of a path."""
+    """Split a command line into program and arguments like a shell; on Windows a backslash is part of a path."""
     import shlex
 
     if not WINDOWS:
@@ -34,3 +34,8 @@ def split_command(command: str) -> list[str]:
 def _unquoted(word: str) -> str:
     quoted = len(word) > 1 and word[0] == word[-1] and word[0] in "\"'"
     return word[1:-1] if quoted else word
+
+
+def printable(text: str) -> str:
+    """Text for a terminal, without control characters: text of other programs must not move the cursor."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

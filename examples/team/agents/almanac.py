@@ -1,4 +1,4 @@
-"""Figures that the team knows by heart."""
+"""An agent of the team with built-in figures."""
 
 LENGTHS = {"Nile": 6650, "Amazon": 6400, "Danube": 2850}
 

@@ -10,7 +10,7 @@ function element<T extends HTMLElement>(id: string): T {
   return document.getElementById(id) as T;
 }
 
-/** The conversation stands in the address, so that the page can be loaded again, or sent to somebody. */
+/** The conversation's id is in the address, so that the page can be reloaded or shared. */
 async function conversation(): Promise<string> {
   if (!location.hash) location.hash = (await api.createConversation(agent)).id;
   return decodeURIComponent(location.hash.slice(1));

@@ -16,6 +16,13 @@ type Widened<T> = {
 /** What a request has beside mode, action and agent. That a `confirm` must be true is for the server to say. */
 export type Params<K extends Key> = Widened<Omit<Actions[K]["request"], "mode" | "action" | "agentSlug" | "metadata">>;
 
+/** What creating and editing a document take beside the parameters of the contract; they are given as options. */
+export type Further<K extends Key> = K extends "plan.create" | "build.create"
+  ? Pick<Actions[K]["request"], "expectedVersionId" | "format">
+  : K extends "plan.edit" | "build.edit"
+    ? Pick<Actions[K]["request"], "expectedVersionId">
+    : unknown;
+
 /**
  * How an action is asked for.
  * - `reads` changes nothing, so it can always be asked again;
@@ -69,6 +76,8 @@ const execution = (executionId: string) => ({ executionId });
 const executions = (toolName?: string, limit?: number, offset?: number) => ({ toolName, limit, offset });
 const orchestrated = (message: string, config?: Orchestrating) => ({ message, config });
 const which = (orchestrationId?: string) => ({ orchestrationId });
+const answered = (taskId: string, message: string) => ({ taskId, message });
+const replied = (message: string, stepId?: string, orchestrationId?: string) => ({ message, stepId, orchestrationId });
 const runs = (status?: Ended, limit?: number, offset?: number) => ({ status, limit, offset });
 const canceled = (confirm?: boolean, orchestrationId?: string) => ({ confirm, orchestrationId });
 const retried = (stepId: string, orchestrationId?: string) => ({ stepId, orchestrationId });
@@ -77,6 +86,8 @@ const dropped = (confirm: boolean, orchestrationId?: string) => ({ confirm, orch
 export const actions = {
   /** Writes a plan, or refines the one there is; with `forceNew` without looking at it. */
   createPlan: works("plan.create", planned),
+  /** Answers the question of a task that waits, which then writes the plan. */
+  answerPlan: works("plan.create", answered),
   /** The current version of the plan, or another; null when there is no plan. */
   readPlan: reads("plan.read", any),
   /** The versions of the plan, the newest first. */
@@ -96,6 +107,8 @@ export const actions = {
 
   /** Builds the deliverable from the plan, the message or both, or refines the one there is. */
   createDeliverable: works("build.create", built),
+  /** Answers the question of a task that waits, which then writes the deliverable. */
+  answerDeliverable: works("build.create", answered),
   /** The current version of the deliverable, or another; null when there is no deliverable. */
   readDeliverable: reads("build.read", any),
   /** The versions of the deliverable, the newest first. */
@@ -139,6 +152,8 @@ export const actions = {
   pauseOrchestration: writes("orchestrate.pause", which),
   /** Lets it go on. */
   resumeOrchestration: writes("orchestrate.resume", which),
+  /** Answers the question of its checkpoint; with `stepId` that of a step, whose task waits. */
+  answerOrchestration: writes("orchestrate.resume", replied),
   /** Ends it for good, with everything that it has under way. */
   cancelOrchestration: writes("orchestrate.cancel", canceled),
   /** Tries a failed step again, and goes on from there. */

@@ -1,6 +1,6 @@
 /** The client. */
 
-import { actions, type Key, type Manner, type Result, type Row } from "./actions.js";
+import { actions, type Further, type Key, type Manner, type Result, type Row } from "./actions.js";
 import { Agent2AgentError, NotFoundError, failureOf } from "./errors.js";
 import { Following, type FollowOptions, type Source } from "./following.js";
 import { Http, decoded, type Call, type ConnectionOptions } from "./http.js";
@@ -58,7 +58,9 @@ export type Events = AsyncGenerator<Numbered<TaskStreamEvent>, void, undefined>;
 
 type Answer<K extends Key, M extends Manner> = M extends "works" ? Task<Result<K, M>> : Completed<Result<K, M>>;
 type Method<R> = R extends Row<infer K, infer Given, infer M>
-  ? (conversationId: string, agentSlug: string, ...given: [...Given, options?: CallOptions]) => Promise<Answer<K, M>>
+  ? (
+      conversationId: string, agentSlug: string, ...given: [...Given, options?: CallOptions & Further<K>]
+    ) => Promise<Answer<K, M>>
   : never;
 type Methods = { [Name in keyof typeof actions]: Method<(typeof actions)[Name]> };
 
@@ -116,8 +118,9 @@ export class Agent2AgentAPI {
     const [mode, action] = row.key.split(".");
     // As many as the row names, given or not; then the options.
     const count = row.params.length;
-    const options = rest[count] as CallOptions | undefined;
-    const body = { mode, action, agentSlug, ...row.params(...rest.slice(0, count)) };
+    const options = rest[count] as (CallOptions & Further<"plan.create">) | undefined;
+    const { expectedVersionId, format } = options ?? {};
+    const body = { mode, action, agentSlug, expectedVersionId, format, ...row.params(...rest.slice(0, count)) };
     const path = `/conversations/${encodeURIComponent(conversationId)}/tasks`;
     return this.#post(path, body, row.manner, options);
   }

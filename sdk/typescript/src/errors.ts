@@ -103,6 +103,7 @@ const BY_CODE: Record<Fault["code"], Kind> = {
   TOOL_NOT_FOUND: NotFoundError,
   VERSION_NOT_FOUND: NotFoundError,
   INVALID_STATE: ConflictError,
+  STALE_VERSION: ConflictError,
   DATABASE_ERROR: ExecutionError,
   INTERNAL_ERROR: ExecutionError,
   LLM_EXECUTION_FAILED: ExecutionError,

@@ -1,6 +1,7 @@
 /** Requests, tried again where that is safe. */
 
 import { Agent2AgentError, NetworkError, TimeoutError, errorOf, isTransient } from "./errors.js";
+import { checkOptions } from "./options.js";
 import { Limit, backoff, pause, retryAfter } from "./timing.js";
 
 const RETRIES = 4;
@@ -39,10 +40,10 @@ export class Http {
   readonly #base: string;
 
   constructor(options: ConnectionOptions) {
+    // A wrong option is told here, and not taken for a server that cannot be reached.
+    checkOptions(options);
     this.#options = options;
     this.#base = options.baseUrl.replace(/\/+$/, "");
-    // A wrong address is told here, and not taken for a server that cannot be reached.
-    if (this.#base !== "" && !this.#base.startsWith("/")) new URL(this.#base);
   }
 
   /** The JSON of an answer with a status below 400, tried again as long as that may help and is safe. */

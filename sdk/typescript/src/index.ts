@@ -16,3 +16,4 @@ export {
 } from "./errors.js";
 export type { ErrorCode, OwnCode } from "./errors.js";
 export type * from "./types.js";
+export type { MessageUsage as Usage } from "./types.js";

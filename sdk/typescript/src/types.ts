@@ -1,13 +1,13 @@
 /** Made from the contract's OpenAPI document by `make sdk`; what is changed here is lost. */
 
-/** What is known of how a task was done. */
+/** Facts about how a task was done: its duration, and the model if one was used. */
 export interface About {
   executionTimeMs: number;
   llmModel?: string | null;
   tokensUsed?: number | null;
 }
 
-/** The result of a task that was asked for elsewhere, and made no document: what the agent answered. */
+/** Result of a task that was created through another API and made no document: the agent's answer. */
 export interface Answered {
   content: string;
 }
@@ -17,9 +17,18 @@ export interface ArtifactsDeleted {
   deliverables: number;
 }
 
+/** A file, link or data of a message or a turn that is not message text, described without its content. */
+export interface Attachment {
+  kind: "data" | "file" | "link";
+  name?: string | null;
+  mediaType?: string | null;
+  size?: number | null;
+  url?: string | null;
+}
+
 export interface BuildCopyVersionRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   versionId: string;
   setCurrent?: boolean | null;
   mode: "build";
@@ -28,17 +37,20 @@ export interface BuildCopyVersionRequest {
 
 export interface BuildCreateRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   message?: string | null;
   planVersionId?: string | null;
   forceNew?: boolean | null;
+  expectedVersionId?: string | null;
+  format?: "css" | "html" | "javascript" | "json" | "markdown" | "python" | "text" | "typescript" | "yaml" | null;
+  taskId?: string | null;
   mode: "build";
   action: "create";
 }
 
 export interface BuildDeleteRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   /** Must be true. */
   confirm: true;
   mode: "build";
@@ -47,7 +59,7 @@ export interface BuildDeleteRequest {
 
 export interface BuildDeleteVersionRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   versionId: string;
   confirm?: true | null;
   mode: "build";
@@ -56,16 +68,17 @@ export interface BuildDeleteVersionRequest {
 
 export interface BuildEditRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   editedContent: string;
   editNotes?: string | null;
+  expectedVersionId?: string | null;
   mode: "build";
   action: "edit";
 }
 
 export interface BuildListRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   limit?: number | null;
   offset?: number | null;
   mode: "build";
@@ -74,7 +87,7 @@ export interface BuildListRequest {
 
 export interface BuildMergeVersionsRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   versionIds: string[];
   mergePrompt: string;
   llmConfig?: LlmConfig | null;
@@ -84,7 +97,7 @@ export interface BuildMergeVersionsRequest {
 
 export interface BuildReadRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   versionId?: string | null;
   mode: "build";
   action: "read";
@@ -92,7 +105,7 @@ export interface BuildReadRequest {
 
 export interface BuildRerunRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   sourceVersionId?: string | null;
   rerunConfig?: RerunConfig | null;
   message?: string | null;
@@ -102,7 +115,7 @@ export interface BuildRerunRequest {
 
 export interface BuildSetCurrentRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   versionId: string;
   mode: "build";
   action: "set_current";
@@ -144,7 +157,7 @@ export interface ConversationShown {
 
 export interface ConverseDeleteConversationRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   /** Must be true. */
   confirm: true;
   deleteArtifacts: boolean;
@@ -154,7 +167,7 @@ export interface ConverseDeleteConversationRequest {
 
 export interface ConverseExportConversationRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   format: "html" | "json" | "markdown" | "pdf";
   includeArtifacts?: boolean | null;
   mode: "converse";
@@ -163,7 +176,7 @@ export interface ConverseExportConversationRequest {
 
 export interface ConverseReadConversationRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   limit?: number | null;
   offset?: number | null;
   includeSystem?: boolean | null;
@@ -214,14 +227,14 @@ export interface DocumentVersion {
   id: string;
   versionNumber: number;
   content: string;
-  format: string;
+  format: "css" | "html" | "javascript" | "json" | "markdown" | "python" | "text" | "typescript" | "yaml";
   createdByType: "conversation_task" | "copy_operation" | "llm_rerun" | "manual_edit" | "merge_operation";
   isCurrent: boolean;
   createdAt: string;
-  metadata: Record<string, unknown>;
+  metadata: VersionMetadata;
 }
 
-/** Every answer. `result` is there when there is one; it can be null. */
+/** Body of every response. `result` is present when there is one, and it can be null. */
 export interface Envelope {
   taskId: string;
   conversationId: string;
@@ -269,7 +282,22 @@ export interface Execution {
   output: unknown;
   status: "completed" | "failed";
   executedAt: string;
-  metadata: Record<string, unknown>;
+  metadata: ExecutionMetadata;
+}
+
+/** Reason why a tool call failed. */
+export interface ExecutionFault {
+  code: string;
+  message: string;
+}
+
+/** Facts about a stored tool call and its output. */
+export interface ExecutionMetadata {
+  executionTimeMs: number;
+  mcpServer: string;
+  rowsReturned?: number;
+  filesFound?: number;
+  error?: ExecutionFault;
 }
 
 export interface ExecutionRead {
@@ -294,6 +322,8 @@ export interface Executions {
 export interface ExportCounts {
   messageCount: number;
   artifactsIncluded: number;
+  /** Warnings about content that the file cannot show. */
+  warnings?: string[];
 }
 
 export interface Fault {
@@ -319,6 +349,7 @@ export interface Fault {
     | "PLAN_NOT_FOUND"
     | "RATE_LIMITED"
     | "STALE_CURSOR"
+    | "STALE_VERSION"
     | "STEP_NOT_FOUND"
     | "TASK_CANCELED"
     | "TASK_NOT_FOUND"
@@ -333,21 +364,44 @@ export interface Fault {
   details?: Record<string, unknown>;
 }
 
-/** How the agent's model is to answer this once; what is left out stays as the agent is defined. */
+/** Settings of the agent's model for this request; omitted members keep the values of the agent's definition. */
 export interface LlmConfig {
   model?: string | null;
   temperature?: number | null;
 }
+
+/**
+ * Facts about a message. It also contains the metadata that an agent gives its answers, under the agent's own
+ * names.
+ */
+export type MessageMetadata = {
+  /** Files, links and data. */
+  attachments?: Attachment[];
+  /** Model that answered. */
+  model?: string;
+  usage?: MessageUsage;
+  /** Code of a failure, in a system message. */
+  code?: string;
+  /** Orchestration whose step answered. */
+  orchestrationId?: string;
+  stepId?: string;
+} & Record<string, unknown>;
 
 export interface MessageShown {
   id: string;
   role: "assistant" | "system" | "user";
   content: string;
   timestamp: string;
-  metadata: Record<string, unknown>;
+  metadata: MessageMetadata;
 }
 
-/** `id` names the conversation, so that asking again finds it; else one is made. */
+/** Tokens used for an answer, if the vendor of the model reported them. */
+export interface MessageUsage {
+  inputTokens?: number | null;
+  outputTokens?: number | null;
+}
+
+/** A new conversation. With `id`, a repeated request returns the same conversation; else the server makes an id. */
 export interface NewConversation {
   agentSlug: string;
   id?: string | null;
@@ -355,7 +409,7 @@ export interface NewConversation {
 
 export interface OrchestrateCancelRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   orchestrationId?: string | null;
   confirm?: true | null;
   mode: "orchestrate";
@@ -364,7 +418,7 @@ export interface OrchestrateCancelRequest {
 
 export interface OrchestrateCreateRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   message: string;
   config?: OrchestrationConfig | null;
   mode: "orchestrate";
@@ -373,7 +427,7 @@ export interface OrchestrateCreateRequest {
 
 export interface OrchestrateDeleteRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   orchestrationId?: string | null;
   /** Must be true. */
   confirm: true;
@@ -383,7 +437,7 @@ export interface OrchestrateDeleteRequest {
 
 export interface OrchestrateListRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   status?: "cancelled" | "completed" | "failed" | "paused" | "planning" | "running" | null;
   limit?: number | null;
   offset?: number | null;
@@ -393,7 +447,7 @@ export interface OrchestrateListRequest {
 
 export interface OrchestratePauseRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   orchestrationId?: string | null;
   mode: "orchestrate";
   action: "pause";
@@ -401,7 +455,7 @@ export interface OrchestratePauseRequest {
 
 export interface OrchestrateReadRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   orchestrationId?: string | null;
   mode: "orchestrate";
   action: "read";
@@ -409,15 +463,17 @@ export interface OrchestrateReadRequest {
 
 export interface OrchestrateResumeRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   orchestrationId?: string | null;
+  message?: string | null;
+  stepId?: string | null;
   mode: "orchestrate";
   action: "resume";
 }
 
 export interface OrchestrateRetryStepRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   orchestrationId?: string | null;
   stepId: string;
   mode: "orchestrate";
@@ -476,6 +532,7 @@ export interface OrchestrationShown {
   estimatedCompletionAt?: string | null;
   completedAt?: string | null;
   error?: unknown;
+  question?: string | null;
 }
 
 export interface OrchestrationSummary {
@@ -504,7 +561,7 @@ export interface Plan {
 
 export interface PlanCopyVersionRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   versionId: string;
   setCurrent?: boolean | null;
   mode: "plan";
@@ -513,9 +570,12 @@ export interface PlanCopyVersionRequest {
 
 export interface PlanCreateRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   message: string;
   forceNew?: boolean | null;
+  expectedVersionId?: string | null;
+  format?: "html" | "json" | "markdown" | "text" | "yaml" | null;
+  taskId?: string | null;
   mode: "plan";
   action: "create";
 }
@@ -527,7 +587,7 @@ export interface PlanCreated {
 
 export interface PlanDeleteRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   /** Must be true. */
   confirm: true;
   mode: "plan";
@@ -536,7 +596,7 @@ export interface PlanDeleteRequest {
 
 export interface PlanDeleteVersionRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   versionId: string;
   confirm?: true | null;
   mode: "plan";
@@ -551,23 +611,24 @@ export interface PlanDeleted {
 
 export interface PlanEditRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   editedContent: string;
   editNotes?: string | null;
+  expectedVersionId?: string | null;
   mode: "plan";
   action: "edit";
 }
 
 export interface PlanListRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   limit?: number | null;
   offset?: number | null;
   mode: "plan";
   action: "list";
 }
 
-/** Model that made a plan, and the tokens that took as far as its vendor told. */
+/** Model that made a plan, and the tokens it used if its vendor reported them. */
 export interface PlanMaker {
   llmModel: string;
   tokensUsed?: number | null;
@@ -575,7 +636,7 @@ export interface PlanMaker {
 
 export interface PlanMergeVersionsRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   versionIds: string[];
   mergePrompt: string;
   llmConfig?: LlmConfig | null;
@@ -596,7 +657,7 @@ export interface PlanRead {
 
 export interface PlanReadRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   versionId?: string | null;
   mode: "plan";
   action: "read";
@@ -604,7 +665,7 @@ export interface PlanReadRequest {
 
 export interface PlanSetCurrentRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   versionId: string;
   mode: "plan";
   action: "set_current";
@@ -617,20 +678,30 @@ export interface PlanVersions {
   hasMore: boolean;
 }
 
-/** A document after another version has become its current one. */
+/** A document after its current version was changed. */
 export interface Pointed {
   id: string;
   currentVersionId: string;
   updatedAt: string;
 }
 
-/** The task waits for somebody. */
+/** The task waits for an answer (`input`) or for credentials (`auth`). */
 export interface QuestionEvent {
   type: "question";
   taskId: string;
   question: string;
   needs: "auth" | "input";
 }
+
+/** Facts about a request. Any value and further members are accepted; none of them is used. */
+export type RequestMetadata = {
+  /** Origin of the request, for example `ui`, `agent` or `webhook`. */
+  source?: unknown;
+  /** Time at which the client sent the request. */
+  clientTimestamp?: unknown;
+  /** Id that the client gave the request. */
+  correlationId?: unknown;
+} & Record<string, unknown>;
 
 export interface RerunConfig {
   model?: string | null;
@@ -643,7 +714,7 @@ export interface RetryStarted {
   step: StepRetried;
 }
 
-/** The task's status, and what the agent says it is doing. */
+/** Status of the task, and the agent's progress message. */
 export interface StatusEvent {
   type: "status";
   taskId: string;
@@ -665,6 +736,9 @@ export interface StepShown {
   action: string;
   dependsOn: string[];
   status: "cancelled" | "completed" | "failed" | "pending" | "running";
+  taskId?: string | null;
+  conversationId?: string | null;
+  question?: string | null;
 }
 
 export interface StepsShown {
@@ -678,7 +752,7 @@ export interface StreamEvent {
   data: string;
 }
 
-/** The last event: the task as it ended. */
+/** Last event of the stream: the final envelope of the task. */
 export interface TaskEvent {
   type: "task";
   task: Envelope;
@@ -721,7 +795,7 @@ export type TaskRequest =
 
 export type TaskStreamEvent = StatusEvent | TextEvent | QuestionEvent | TaskEvent;
 
-/** A piece of the answer, to be put behind the pieces before it; `reset`: to be put in their place. */
+/** A piece of the answer. Append it to the pieces before it; with `reset`, replace them. */
 export interface TextEvent {
   type: "text";
   taskId: string;
@@ -731,7 +805,7 @@ export interface TextEvent {
 
 export interface ToolExecuteRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   toolName: string;
   input: Record<string, unknown>;
   timeoutMs?: number | null;
@@ -743,12 +817,12 @@ export interface ToolExecuted {
   toolName: string;
   output: unknown;
   executionTimeMs: number;
-  metadata: Record<string, unknown>;
+  metadata: ToolMetadata;
 }
 
 export interface ToolListRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   toolName?: string | null;
   limit?: number | null;
   offset?: number | null;
@@ -756,9 +830,18 @@ export interface ToolListRequest {
   action: "list";
 }
 
+/** Facts about a tool call and its output. */
+export interface ToolMetadata {
+  /** Id for the action `read`. */
+  executionId: string;
+  mcpServer: string;
+  rowsReturned?: number;
+  filesFound?: number;
+}
+
 export interface ToolReadRequest {
   agentSlug: string;
-  metadata?: Record<string, unknown> | null;
+  metadata?: RequestMetadata | null;
   executionId: string;
   mode: "tool";
   action: "read";
@@ -774,18 +857,52 @@ export interface VersionMade {
   version: DocumentVersion;
 }
 
+/** Origin of a version of a document; the members depend on `createdByType`. */
+export interface VersionMetadata {
+  /** Id of the version that this one was made from. */
+  basedOn?: string;
+  /** Version of the plan that the agent was given. */
+  planVersionId?: string;
+  editedFromVersionId?: string;
+  editedAt?: string;
+  editNotes?: string;
+  /** Ids of the merged versions. */
+  mergedFrom?: string[];
+  mergePrompt?: string;
+  /** Id of the copied version. */
+  copiedFrom?: string;
+  originalVersionNumber?: number;
+  /** Id of the source version. */
+  rerunFrom?: string;
+  rerunConfig?: RerunConfig;
+  /** Model that wrote the version. */
+  llmModel?: string;
+  tokensUsed?: number;
+  /** True if the vendor reported no tokens. */
+  tokensEstimated?: boolean;
+  /** Temperature setting of the model. */
+  temperature?: number;
+  /** True if the model's answer was cut off. */
+  truncated?: boolean;
+  /** Reason why the answer was cut off. */
+  finishReason?: string;
+  /** Orchestration whose step wrote the version. */
+  orchestrationId?: string;
+  stepId?: string;
+}
+
 export interface VersionSummary {
   id: string;
   versionNumber: number;
   contentPreview: string;
-  format: string;
+  format: "css" | "html" | "javascript" | "json" | "markdown" | "python" | "text" | "typescript" | "yaml";
   createdByType: "conversation_task" | "copy_operation" | "llm_rerun" | "manual_edit" | "merge_operation";
   isCurrent: boolean;
   createdAt: string;
-  metadata: Record<string, unknown>;
+  metadata: VersionMetadata;
 }
 
-/** The result of a task that waits for somebody: what it asks. A2A or the console answer it. */
+/** Result of a task that waits for an answer: its question. */
 export interface Waiting {
   question: string;
   needs: "auth" | "input";

@@ -1,20 +1,23 @@
-"""Look after API keys and signing keys, in the database itself: before the first start, and while a server runs."""
+"""Manage API keys and signing keys directly in the database: before the first start, and while a server runs."""
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar, cast
+from urllib.parse import quote, urlsplit
 
 from rich.console import Console
 from rich.table import Table
 
 from parley.app import open_records, signing_keys
+from parley.cli.addresses import ask_server
+from parley.client import Json, RemoteError
 from parley.clock import iso, now_ms
-from parley.core.access import USER_SCOPES
-from parley.engine.ports import Records
-from parley.errors import ConfigurationError
+from parley.errors import ConfigurationError, Unsupported
 from parley.faces.admin import expiry, key_view
+from parley.records import Records
+from parley.runs.rules.access import USER_SCOPES
 from parley.security.keys import ApiKeys
 from parley.security.signing import SigningKey, SigningKeys
 from parley.settings import Settings, load
@@ -40,7 +43,9 @@ def run_create(
     if as_json:
         print(json.dumps({**view, "token": token}))
         return
-    Console(stderr=True, highlight=False).print(f"Key [bold]{name}[/bold] ({view['id']}). Its token is shown only now:")
+    Console(stderr=True, highlight=False).print(
+        f"Key [bold]{name}[/bold] ({view['id']}). Its token is shown only once:"
+    )
     print(token)
 
 
@@ -55,7 +60,7 @@ def run_list(data_dir: Path | None, *, as_json: bool) -> None:
     table = Table("name", "id", "scopes", "agents", "created", "expires", "last used", box=None, header_style="bold")
     for view in views:
         table.add_row(*(_cell(view[name]) for name in _COLUMNS))
-    Console(highlight=False).print(table if views else "no keys")
+    Console(highlight=False).print(table if views else "No API keys.")
 
 
 def run_revoke(id_or_name: str, data_dir: Path | None, *, as_json: bool) -> None:
@@ -63,7 +68,9 @@ def run_revoke(id_or_name: str, data_dir: Path | None, *, as_json: bool) -> None
         return key_view(await ApiKeys(records).revoke(id_or_name))
 
     view = _with_records(data_dir, revoke)
-    print(json.dumps(view) if as_json else f"revoked {view['name']} ({view['id']}); running servers know within 2 s")
+    print(
+        json.dumps(view) if as_json else f"revoked {view['name']} ({view['id']}); running servers refuse it within 2 s"
+    )
 
 
 def run_rotate(data_dir: Path | None, *, as_json: bool) -> None:
@@ -71,7 +78,7 @@ def run_rotate(data_dir: Path | None, *, as_json: bool) -> None:
         return await signing_keys(settings, records).rotate()
 
     key = _with_records(data_dir, rotate)
-    print(json.dumps(_signing_view(key)) if as_json else f"signing with {key.kid}; running servers follow within 60 s")
+    print(json.dumps(_signing_view(key)) if as_json else f"signing with {key.kid}; running servers use it within 60 s")
 
 
 def run_signing_list(data_dir: Path | None, *, as_json: bool) -> None:
@@ -86,7 +93,7 @@ def run_signing_list(data_dir: Path | None, *, as_json: bool) -> None:
     table = Table("kid", "created", "retired", box=None, header_style="bold")
     for view in views:
         table.add_row(*(_cell(value) for value in view.values()))
-    Console(highlight=False).print(table if views else "no keys yet; a server makes one when it needs it")
+    Console(highlight=False).print(table if views else "No signing keys yet. A server creates one when it needs it.")
 
 
 _COLUMNS = ("name", "id", "scopes", "agents", "createdAt", "expiresAt", "lastUsedAt")
@@ -94,9 +101,10 @@ _COLUMNS = ("name", "id", "scopes", "agents", "createdAt", "expiresAt", "lastUse
 
 def _signing_view(key: SigningKey) -> dict[str, object]:
     return {
-        "kid": key.kid, "createdAt": iso(key.created_at),
+        "kid": key.kid,
+        "createdAt": iso(key.created_at),
         "retiredAt": None if key.retired_at is None else iso(key.retired_at),
-    }  # fmt: skip
+    }
 
 
 def _cell(value: object) -> str:
@@ -108,10 +116,45 @@ def _cell(value: object) -> str:
 def _with_records(data_dir: Path | None, work: Callable[[Records, Settings], Awaitable[T]]) -> T:
     settings = load(data_dir=data_dir)
     if settings.store == "memory":
-        raise ConfigurationError("The store memory keeps nothing, so there are no keys to look after.", field="store")
+        raise ConfigurationError("The memory store keeps no keys. Use store = sqlite or postgres.", field="store")
 
     async def run() -> T:
         async with open_records(settings) as records:
             return await work(records, settings)
 
     return asyncio.run(run())
+
+
+# Pair an agent's runtime through the server, which knows its agents and its own address.
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def run_pair(agent: str, url: str, token: str | None, *, as_json: bool) -> None:
+    answer = _call_server("POST", url, agent, "pairing", token)
+    if as_json:
+        print(json.dumps(answer))
+        return
+    notes = Console(stderr=True, highlight=False)
+    notes.print(f"Give this to the AI assistant on the computer that will do the work of [bold]{agent}[/bold]:\n")
+    print(answer["instruction"])
+    if urlsplit(str(answer["api_base"])).hostname in _LOOPBACK:
+        notes.print(
+            f"Other computers cannot reach {answer['api_base']}. Set public_url to an address that they can reach."
+        )
+
+
+def run_unpair(agent: str, url: str, token: str | None, *, as_json: bool) -> None:
+    answer = _call_server("DELETE", url, agent, "runtime", token)
+    print(json.dumps(answer) if as_json else f"revoked {answer['runtime_id']}; its tasks wait for the next runtime")
+
+
+def _call_server(method: str, url: str, agent: str, what: str, token: str | None) -> Json:
+    address = f"{url.rstrip('/')}/admin/agents/{quote(agent, safe='')}/{what}"
+    answer = asyncio.run(ask_server(method, address, token, name=url))
+    body = answer.read(Json)
+    if body is None:
+        raise Unsupported(f"{url} is not a Parley server.")
+    if not answer.ok:
+        raise RemoteError(answer.error or {}, answer.status)
+    return body

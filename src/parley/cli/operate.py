@@ -1,27 +1,37 @@
-"""Look after a server: its settings, its database, its logs."""
+"""Commands that operate a server: settings, migrations, verification, backups, push notifications."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import closing
+import shutil
+import tarfile
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 from pydantic import SecretStr
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from parley.cli.exits import ERROR, OK
-from parley.engine.audit import all_runs, verify_run
+from parley.app import open_records, open_secrets
+from parley.cli.options import ERROR, OK
 from parley.errors import BrokenChain, ConfigurationError
-from parley.file_modes import make_private_folder
+from parley.faces.admin import push_view
 from parley.ids import RunId
-from parley.settings import Settings, load, origins, postgres_url
-from parley.stores.damage import opening
+from parley.push.hooks import HookEntry, Hooks
+from parley.records import Place
+from parley.runs.log import all_runs, verify_run
+from parley.security.files import make_private_folder
+from parley.security.secrets import FILE as SECRETS_FILE
+from parley.settings import Settings, blobs_location, load, origins, postgres_url
+from parley.stores.backup import KEYS, BackupManifest, BackupPaths, back_up, restore
 from parley.stores.postgres import PostgresStore, open_pool
 from parley.stores.schema import Phase, migrate_postgres, migrate_sqlite, missing
 from parley.stores.sqlite import FILE, SqliteReader, connect
+from parley.stores.sqlite_file import opening
 
 
 def print_config(*, as_json: bool) -> None:
@@ -31,7 +41,7 @@ def print_config(*, as_json: bool) -> None:
     if as_json:
         print(json.dumps({name: {"value": values[name], "origin": came_from[name]} for name in values}, indent=2))
         return
-    table = Table("setting", "value", "from", "what it is", box=None, header_style="bold")
+    table = Table("setting", "value", "source", "description", box=None, header_style="bold")
     for name, value in values.items():
         about = Settings.model_fields[name].description or ""
         style = "dim" if came_from[name] == "default" else ""
@@ -41,7 +51,7 @@ def print_config(*, as_json: bool) -> None:
 
 def run_migrate(data_dir: Path | None, phase: str | None, *, as_json: bool) -> None:
     if phase not in (None, "pre", "post"):
-        raise ConfigurationError("--phase is pre or post.")
+        raise ConfigurationError("--phase must be pre or post.")
     settings = load(data_dir=data_dir)
     if settings.store == "postgres":
         applied, waiting = asyncio.run(_migrate_postgres(postgres_url(settings), (phase,) if phase else None))
@@ -52,7 +62,7 @@ def run_migrate(data_dir: Path | None, phase: str | None, *, as_json: bool) -> N
         return
     lines = [f"applied {one}" for one in applied]
     lines += [
-        f"{one} waits: parley migrate --phase post, when no server of the older version is left" for one in waiting
+        f"{one} is pending: run parley migrate --phase post when no server of the older version runs" for one in waiting
     ]
     print("\n".join(lines or ["up to date"]))
 
@@ -65,7 +75,7 @@ def _migrate_sqlite(directory: Path, phases: tuple[Phase, ...]) -> list[str]:
 
 
 async def _migrate_postgres(url: str, phases: tuple[Phase, ...] | None) -> tuple[list[str], list[str]]:
-    """What was applied, and what is left for the end of an upgrade."""
+    """Apply migrations; return their ids, and those left for the end of an upgrade."""
     pool = await open_pool(url, phases=())
     try:
         async with pool.acquire() as connection:
@@ -118,3 +128,150 @@ def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in cast(dict[str, object], value).items()}
     return str(value) if isinstance(value, Path | SecretStr) else value
+
+
+# Back up a server's data while it runs, and restore it.
+
+_TARS = (".tar", ".tar.gz", ".tgz")
+
+
+def run_backup(to: Path, data_dir: Path | None, *, secrets: bool, as_json: bool) -> None:
+    places = _places(data_dir)
+    if not to.name.endswith(_TARS):
+        return _print_manifest(back_up(places, to, secrets=secrets), f"Backed up to {to}", as_json=as_json)
+    if to.exists():
+        raise ConfigurationError(f"{to} already exists. Choose another name.")
+    with tempfile.TemporaryDirectory(dir=to.parent, prefix=f".{to.name}.") as directory:
+        copy = Path(directory) / "parley-backup"
+        manifest = back_up(places, copy, secrets=secrets)
+        growing = Path(directory) / to.name
+        with tarfile.open(growing, "w" if to.name.endswith(".tar") else "w:gz") as tar:
+            tar.add(copy, copy.name)
+        growing.chmod(0o600)
+        growing.rename(to)
+    return _print_manifest(manifest, f"Backed up to {to}", as_json=as_json)
+
+
+def run_restore(backup: Path, data_dir: Path | None, *, as_json: bool) -> int:
+    """Restore a backup, then verify every run's hash chain."""
+    places = _places(data_dir)
+    if backup.is_file():
+        with tempfile.TemporaryDirectory(prefix="parley-restore.") as directory:
+            manifest = restore(_unpacked(backup, Path(directory)), places)
+    else:
+        manifest = restore(backup, places)
+    _print_manifest(manifest, f"Restored to {places.data_dir}", as_json=as_json)
+    if not manifest.secrets and not places.keys.exists() and not as_json:
+        print(f"The backup does not contain the key file. Copy it to {places.keys} before you start a server.")
+    return run_verify(None, data_dir, as_json=as_json)
+
+
+def _unpacked(backup: Path, directory: Path) -> Path:
+    try:
+        with tarfile.open(backup) as tar:
+            for member in tar:
+                _unpack(tar, member, directory)
+    except (tarfile.TarError, OSError):
+        raise ConfigurationError(f"{backup} is not a backup, or it is incomplete.") from None
+    return directory / "parley-backup"
+
+
+def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, directory: Path) -> None:
+    """Unpack one file or folder below `directory`; refuse everything else, which no backup contains. `extractall` is
+    not used: it has no filter in the first releases of Python 3.11."""
+    place = directory / member.name
+    if ".." in place.parts or not place.is_relative_to(directory) or not (member.isfile() or member.isdir()):
+        raise tarfile.TarError(member.name)
+    folder = place if member.isdir() else place.parent
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (content := tar.extractfile(member)) is not None:
+        with content, place.open("xb") as file:
+            shutil.copyfileobj(content, file)
+        place.chmod(member.mode & 0o700)
+
+
+def _places(data_dir: Path | None) -> BackupPaths:
+    settings = load(data_dir=data_dir)
+    if settings.store != "sqlite":
+        raise ConfigurationError(
+            "Back up PostgreSQL with its own tools (pg_dump, or continuous archiving): see docs/backup.md.",
+            field="store",
+        )
+    return BackupPaths(
+        settings.data_dir, _local_blobs(settings), settings.secret_key_file or settings.data_dir / SECRETS_FILE
+    )
+
+
+def _local_blobs(settings: Settings) -> Path | None:
+    location = blobs_location(settings)
+    return None if "://" in location else Path(location)
+
+
+def _print_manifest(manifest: BackupManifest, done: str, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(msgspec.to_builtins(manifest)))
+        return
+    blobs = "blobs not included (remote storage)" if manifest.blobs is None else f"{manifest.blobs} blobs"
+    print(f"{done}: {manifest.runs} runs, {blobs}, {KEYS if manifest.secrets else 'no keys'}.")
+
+
+# Push notifications, directly in the database: works while a server runs.
+
+_COLUMNS = ("state", "task", "id", "receiver", "delivered", "attempts", "reason", "since", "nextAt")
+
+
+def run_list(data_dir: Path | None, *, dead: bool, as_json: bool) -> None:
+    views = asyncio.run(_list_hooks(data_dir, dead=dead))
+    if as_json:
+        print(json.dumps({"push": views}))
+        return
+    table = Table(*_COLUMNS, box=None, header_style="bold")
+    for view in views:
+        table.add_row(*("-" if view[name] in (None, "") else str(view[name]) for name in _COLUMNS))
+    Console(highlight=False).print(table if views else "No push notification configurations.")
+
+
+def run_redrive(id_: str | None, data_dir: Path | None, *, everything: bool, as_json: bool) -> int:
+    if (id_ is None) != everything:
+        raise ConfigurationError("Give either the id of a configuration or --all.")
+    views = asyncio.run(_redrive(data_dir, id_))
+    if as_json:
+        print(json.dumps({"redriven": views}))
+    else:
+        print("\n".join(f"redriven {view['task']} {view['id']}" for view in views) or "nothing to redrive")
+    return OK if views or everything else ERROR
+
+
+async def _list_hooks(data_dir: Path | None, *, dead: bool) -> list[dict[str, object]]:
+    async with _open_hooks(data_dir) as hooks:
+        return [push_view(entry) async for entry in _all(hooks, dead=dead)]
+
+
+async def _redrive(data_dir: Path | None, id_: str | None) -> list[dict[str, object]]:
+    """Retry one configuration (also if its receiver is gone, or it waits for its next attempt), or all dead ones."""
+    async with _open_hooks(data_dir) as hooks:
+        chosen = [entry async for entry in _all(hooks, dead=id_ is None) if id_ is None or _matches(entry, id_)]
+        return [push_view(await hooks.redrive(*entry.hook.place)) for entry in chosen]
+
+
+def _matches(entry: HookEntry, id_: str) -> bool:
+    return id_ in entry.hook.place and entry.state in ("retrying", "gone", "dead")
+
+
+async def _all(hooks: Hooks, *, dead: bool) -> AsyncIterator[HookEntry]:
+    after: Place | None = ("", "")
+    while after is not None:
+        entries, after = await hooks.page(after, dead=dead)
+        for entry in entries:
+            yield entry
+
+
+@asynccontextmanager
+async def _open_hooks(data_dir: Path | None) -> AsyncGenerator[Hooks, None]:
+    settings = load(data_dir=data_dir)
+    if settings.store == "memory":
+        raise ConfigurationError(
+            "The memory store keeps no push notification configurations. Use store = sqlite or postgres.", field="store"
+        )
+    async with open_records(settings) as records:
+        yield Hooks(records, open_secrets(settings))

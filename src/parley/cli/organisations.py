@@ -1,4 +1,4 @@
-"""What an organisation's folder holds, and its workflows as pictures, without serving it."""
+"""Check an organisation's folder, draw its workflows, and serve it."""
 
 import json
 from pathlib import Path
@@ -9,17 +9,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parley.cli.exits import OK, USAGE
-from parley.definitions.organisations import sample_folder
+from parley.app.application import serve
+from parley.cli.options import OK, USAGE
+from parley.compat.organisation import OrgFile, driver_of, read_orgfile, settings_of
+from parley.definitions.loader import Sources
+from parley.definitions.watcher import Definitions
+from parley.drivers.org.driver import sample_folder
 from parley.errors import CommandRefused, ConfigurationError
 from parley.orgkernel.card import blank_agent, described
+from parley.orgkernel.commands import check_command
 from parley.orgkernel.definitions import PASSTHROUGH, Organisation, Workflow, read_workflows
-from parley.orgkernel.drawing import terminal
 from parley.orgkernel.graph import check_workflow
-from parley.orgkernel.picture import svg
-from parley.orgkernel.reading import Places, Reader, Reading
-from parley.orgkernel.running import check_command
-from parley.orgkernel.shapes import decoded, ignored, members_of
+from parley.orgkernel.json_structs import decoded, ignored, members_of
+from parley.orgkernel.loader import LoadedOrganisation, OrganisationLoader, OrganisationPaths
+from parley.orgkernel.pictures import svg, terminal
+from parley.telemetry import tell
 
 
 def run_check(folder: Path | None, *, as_json: bool) -> int:
@@ -51,14 +55,14 @@ def run_graph(plan: str, folder: Path | None, out: Path | None, *, as_json: bool
     return USAGE if faults else OK
 
 
-def _read(folder: Path | None) -> Reading:
+def _read(folder: Path | None) -> LoadedOrganisation:
     if folder is not None and not folder.is_dir():
         raise ConfigurationError(f"There is no folder {folder}.")
-    return Reader(Places(folder or sample_folder())).read()
+    return OrganisationLoader(OrganisationPaths(folder or sample_folder())).read()
 
 
 def _workflow(plan: str, folder: Path | None) -> Workflow:
-    """By its id or name in the organisation, or in a file of its own."""
+    """Find a workflow by id or name in the organisation, or read it from a JSON file."""
     path = Path(plan)
     if path.suffix == ".json" and path.is_file():
         return _of_file(path)
@@ -66,7 +70,7 @@ def _workflow(plan: str, folder: Path | None) -> Workflow:
     found = organisation.workflow(plan) if organisation else None
     if found is None:
         known = ", ".join(one.id for one in organisation.workflows) if organisation else "none"
-        raise ConfigurationError(f"There is no workflow {plan}; there are: {known}.")
+        raise ConfigurationError(f"There is no workflow {plan}. Known workflows: {known}.")
     return found
 
 
@@ -80,12 +84,14 @@ def _of_file(path: Path) -> Workflow:
         value = {"plans": {path.stem: value}}
     found = read_workflows(value, ignored)
     if len(found) != 1:
-        raise ConfigurationError(f"{path} holds {len(found)} workflows; give its folder with --folder, and one's id.")
+        raise ConfigurationError(
+            f"{path} contains {len(found)} workflows, not one. Give a workflow's id and its folder with --folder."
+        )
     return found[0]
 
 
 def _refused(organisation: Organisation | None) -> list[str]:
-    """Commands that would not be run, whatever the message."""
+    """Errors for commands that would always be refused, with any message."""
     found: list[str] = []
     for workflow in organisation.workflows if organisation else ():
         for node in workflow.graph.nodes.values():
@@ -104,30 +110,33 @@ def _domains(organisation: Organisation) -> list[dict[str, Any]]:
             "role": next((role.id for role in organisation.roles_for(one.id)), None),
             "workflows": [flow.id for flow in organisation.workflows_for(one.id)],
         }
-        for one in organisation.domains if one.id != PASSTHROUGH
-    ]  # fmt: skip
+        for one in organisation.domains
+        if one.id != PASSTHROUGH
+    ]
 
 
-def _summary(reading: Reading, faults: list[str]) -> dict[str, Any]:
+def _summary(reading: LoadedOrganisation, faults: list[str]) -> dict[str, Any]:
     agent = described(blank_agent("org"), reading.organisation)
     domains = _domains(reading.organisation) if reading.organisation else []
     return {
         "active": reading.organisation is not None,
-        "name": agent.name, "description": agent.description, "version": agent.version,
+        "name": agent.name,
+        "description": agent.description,
+        "version": agent.version,
         "skills": [{"id": one.id, "name": one.name, "tags": list(one.tags)} for one in agent.skills],
         "domains": domains,
         "without_role": [one["id"] for one in domains if one["role"] is None],
         "without_workflow": [one["id"] for one in domains if not one["workflows"]],
         "remarks": [one.text for one in reading.problems if one.remark],
         "faults": faults,
-    }  # fmt: skip
+    }
 
 
-def _print(reading: Reading) -> None:
+def _print(reading: LoadedOrganisation) -> None:
     console = Console(highlight=False)
     summary = _summary(reading, [])
     if not summary["active"]:
-        console.print("No organisation is active here: there is no active.json that could be read.")
+        console.print("No organisation is active: active.json is missing or cannot be read.")
         return
     console.print(f"[bold]{escape(summary['name'])}[/bold] {escape(summary['version'])}", soft_wrap=True)
     console.print(escape(summary["description"]), soft_wrap=True)
@@ -140,3 +149,23 @@ def _print(reading: Reading) -> None:
     console.print(skills, domains, sep="\n")
     for remark in summary["remarks"]:
         console.print(f"[dim]{escape(remark)}[/dim]", soft_wrap=True)
+
+
+# `parley org serve`, and `python -m a2a_server.run` of the organisation server (001).
+
+
+def serve_organisation(config: Path | None, **given: Any) -> None:
+    """Serve the organisation of a config file; without a file, the sample organisation for this machine only."""
+    file, unknown = read_orgfile(config) if config is not None else (OrgFile(), list[str]())
+    folder = config.absolute().parent if config is not None else Path.cwd()
+    settings = settings_of(file, folder, **given)
+    if not file.enabled:
+        print(f"The server is disabled: {config} sets enabled to false.")
+        return
+
+    def read() -> Definitions:
+        if unknown:
+            tell("config.unknown", file=str(config), fields=unknown, warning="These fields are unknown and ignored.")
+        return Definitions(Sources(), [driver_of(file, folder, settings)])
+
+    serve(settings, read)

@@ -1,23 +1,23 @@
-"""Plots of the last hour: values in, paths for SVG out."""
+"""Plots of the last hour as SVG paths."""
 
 from collections.abc import Sequence
 
 from msgspec import Struct
 
-from parley.telemetry.samples import HOUR_MS, Span, per_minute, quantile
+from parley.telemetry.metrics import HOUR_MS, DurationStats, per_minute, quantile
 
 WIDTH, HEIGHT = 400.0, 150.0
 LEFT, BOTTOM, TOP = 44.0, 22.0, 10.0
 
 Point = tuple[int, float]
-"""When (ms), and how much."""
+"""Time in ms, and value."""
 
 
 class Curve(Struct, frozen=True):
     name: str
     path: str
     latest: float | None
-    """The value of the newest point."""
+    """Value of the newest point."""
 
 
 class Plot(Struct, frozen=True):
@@ -27,9 +27,9 @@ class Plot(Struct, frozen=True):
     """The value at the upper edge."""
     curves: list[Curve]
     marks: list[tuple[float, float]]
-    """Values on the left, each with its height."""
+    """Labels of the vertical axis: value and y position."""
     hours: list[tuple[str, float]]
-    """Times below, each with its place."""
+    """Labels of the time axis: text and x position."""
     width: float = WIDTH
     height: float = HEIGHT
     left: float = LEFT
@@ -40,29 +40,30 @@ class Plot(Struct, frozen=True):
         return not any(curve.path for curve in self.curves)
 
 
-def rates(spans: Sequence[Span], now: int) -> Plot:
+def rates(spans: Sequence[DurationStats], now: int) -> Plot:
     answers: list[Point] = [(one.end, per_minute(one.answers, one)) for one in spans]
     turns: list[Point] = [(one.end, per_minute(one.turns, one)) for one in spans]
     return plotted("Throughput", "per minute", {"requests": answers, "turns": turns}, now)
 
 
-def latencies(spans: Sequence[Span], now: int) -> list[Plot]:
-    """Of requests and of turns: half of them were faster than the one curve, 95 % faster than the other."""
+def latencies(spans: Sequence[DurationStats], now: int) -> list[Plot]:
+    """Median and 95th percentile of the duration of requests and of turns."""
     said = (
-        ("Time to answer a request", [(one.end, one.answers) for one in spans]),
-        ("Time of a turn", [(one.end, one.turns) for one in spans]),
+        ("Request duration", [(one.end, one.answers) for one in spans]),
+        ("Turn duration", [(one.end, one.turns) for one in spans]),
     )
     return [
         plotted(
-            title, "ms",
+            title,
+            "ms",
             {
                 name: [(at, found * 1000) for at, times in counted if (found := quantile(times, share)) is not None]
-                for name, share in (("median", 0.5), ("95 %", 0.95))
+                for name, share in (("median", 0.5), ("p95", 0.95))
             },
             now,
         )
         for title, counted in said
-    ]  # fmt: skip
+    ]
 
 
 def plotted(title: str, unit: str, series: dict[str, list[Point]], now: int) -> Plot:
@@ -76,16 +77,19 @@ def plotted(title: str, unit: str, series: dict[str, list[Point]], now: int) -> 
         return base - (base - TOP) * value / top
 
     curves = [
-        Curve(name, " ".join(f"{'L' if place else 'M'}{x(at):.1f},{y(value):.1f}"
-                             for place, (at, value) in enumerate(points)), points[-1][1] if points else None)
+        Curve(
+            name,
+            " ".join(f"{'L' if place else 'M'}{x(at):.1f},{y(value):.1f}" for place, (at, value) in enumerate(points)),
+            points[-1][1] if points else None,
+        )
         for name, points in series.items()
-    ]  # fmt: skip
+    ]
     hours = [(f"−{minutes} min" if minutes else "now", x(now - minutes * 60_000)) for minutes in (60, 45, 30, 15, 0)]
     return Plot(title, unit, top, curves, [(value, y(value)) for value in (0.0, top / 2, top)], hours)
 
 
 def _nice(value: float) -> float:
-    """A round number that is not smaller."""
+    """The next round number that is not smaller than `value`."""
     power = 1.0
     while power < value:
         power *= 10

@@ -1,11 +1,22 @@
-"""A run as people read it: its events folded into entries, and which of them each event adds or changes."""
+"""Timeline of a run for people: folds events into entries and reports which entries each event adds or changes."""
 
 import hashlib
+from collections.abc import AsyncGenerator
+from functools import partial
 
+import msgspec
 from msgspec import UNSET, Struct
 
-from parley.core.artifacts import Part, Parts, text_of
-from parley.core.events import (
+from parley.clock import iso
+from parley.console.request import PageRequest
+from parley.console.responses import off_loop, plain
+from parley.http.sse import KEEP_ALIVE_S, Chunk, frame
+from parley.ids import RunId
+from parley.runs.attachments import Attachments
+from parley.runs.rules.answer_forms import answer_form
+from parley.runs.rules.answers import Expected
+from parley.runs.rules.content import Part, Parts, text_of
+from parley.runs.rules.events import (
     RESPONSE,
     ArtifactAdded,
     AuthRequired,
@@ -28,21 +39,27 @@ from parley.core.events import (
     Started,
     Steered,
     Stepped,
+    StepRecord,
     Submitted,
+    Suspended,
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    Woken,
+    is_usage,
 )
-from parley.core.runs import Run, evolve
-from parley.core.transcripts import shown
-from parley.core.views import View, told
+from parley.runs.rules.state import Run, evolve
+from parley.runs.rules.transcript import shown
+from parley.runs.rules.view import View, told
+from parley.runs.service import Exchange
+from parley.runs.streams import Follower, pages
 
 MAX_TEXT = 16 * 1024
-"""Characters of one text that a page shows; all of it can be fetched."""
+"""Maximum characters of one text on a page; the full text can be downloaded."""
 
 
-class Piece(Struct):
-    """A part that is no plain text: in which entry of the log it is, and what can be seen of it at once."""
+class TimelinePiece(Struct):
+    """A part that is not plain text: its event and number, and a preview."""
 
     seq: int
     number: int
@@ -55,60 +72,66 @@ class Piece(Struct):
     url: str = ""
 
 
-class Entry(Struct):
-    """One thing in the timeline. Its key is the id of its element, and stays."""
+class TimelineEntry(Struct):
+    """One entry of the timeline. Its key is the id of its HTML element and never changes."""
 
     key: str
     kind: str
-    """`you`, `agent`, `file`, `status`, `tool`, `question`, `child`, `step`, `mark`, `bad` or `done`: how it looks."""
+    """`you`, `agent`, `file`, `status`, `tool`, `question`, `child`, `step`, `mark`, `bad` or `done`: sets the look."""
     seq: int
     at: int
     text: str = ""
     growing: bool = False
     cut: bool = False
-    """Whether there is more text than is shown."""
+    """True if the text is longer than shown."""
     name: str = ""
     artifact: str = ""
-    pieces: list[Piece] = []
+    pieces: list[TimelinePiece] = []
     call: ToolCalled | None = None
     result: ToolReturned | None = None
     result_at: int = 0
     result_seq: int = 0
     receipt: str = ""
-    """The hash of the entry of the log that proves what a tool gave back."""
+    """Hash of the event that proves the tool's result."""
     run: str = ""
     code: str = ""
 
 
 class Change(Struct):
-    """An entry that is new or another than before; or only by how much its text has grown."""
+    """An entry that is new or has changed; `grown` is set if only text was appended."""
 
-    entry: Entry
+    entry: TimelineEntry
     grown: str | None = None
 
 
 class Timeline:
-    """Feed it events in order; it keeps the entries and tells what each event changes."""
+    """Folds events, fed in order, into entries, and returns the changes that each event makes."""
 
     def __init__(self, kept: View | None = None, run: Run | None = None, start: int = 0) -> None:
-        """`kept` is what could be seen of the run when its first events were forgotten.
+        """`kept` is the view of the run from before its first events were deleted.
 
-        Of a long run only events after `start` are fed; `run` then says how it stands, at its last event.
+        For a long run, only events after `start` are fed; `run` is then its state at its last event.
         """
         self.run: Run | None = kept.run if kept else run
         self.start = start
         self.partial = run is not None
-        """Whether there are entries before those of the events that were fed."""
+        """True if there are entries before those of the events fed."""
         self._seq = start
-        self.entries: dict[str, Entry] = {one.key: one for one in remembered(kept)} if kept else {}
+        self.entries: dict[str, TimelineEntry] = {one.key: one for one in remembered(kept)} if kept else {}
         self._growing = ""
+        self.expects: Expected | None = None
+        """The answer that the last question expects."""
 
     def feed(self, event: Event) -> list[Change]:
         payload, self._seq = event.payload, event.seq
         if payload is None:
-            return [Change(self._put(Entry(_key(event), "mark", event.seq, event.at, "This entry was erased.")))]
+            return [
+                Change(self._put(TimelineEntry(_key(event), "mark", event.seq, event.at, "This event was erased.")))
+            ]
         if self.run is None or event.seq > self.run.version:
             self.run = evolve(self.run, event.run, event.seq, event.at, payload)
+        if isinstance(payload, InputRequired | InputReceived):
+            self.expects = payload.expects if isinstance(payload, InputRequired) else None
         if isinstance(payload, ArtifactAdded):
             return self._artifact(event, payload)
         if isinstance(payload, ToolReturned):
@@ -119,21 +142,21 @@ class Timeline:
 
     @property
     def is_behind(self) -> bool:
-        """Whether `run` says more than the events that were fed."""
+        """True if `run` is newer than the last event fed."""
         return self.run is not None and self._seq < self.run.version
 
     def cut_off(self) -> None:
-        """End with the last event that was fed: a text that grew on after it is shown up to here."""
+        """End the timeline at the last event fed: text that continues after it is marked as cut."""
         entry = self.entries.get(self._growing)
         if entry is not None:
             entry.growing, entry.cut, self._growing = False, True, ""
 
-    def _put(self, entry: Entry) -> Entry:
+    def _put(self, entry: TimelineEntry) -> TimelineEntry:
         self.entries[entry.key] = entry
         return entry
 
     def _settled(self) -> list[Change]:
-        """A text that grew and grows no more is shown as what it is."""
+        """Finish the growing text, so that it is rendered as Markdown."""
         entry = self.entries.get(self._growing)
         self._growing = ""
         if entry is None:
@@ -141,9 +164,9 @@ class Timeline:
         entry.growing = False
         return [Change(entry)]
 
-    def _returned(self, event: Event, payload: ToolReturned) -> Entry:
+    def _returned(self, event: Event, payload: ToolReturned) -> TimelineEntry:
         key = _named("tool", payload.call)
-        entry = self.entries.get(key) or Entry(key, "tool", event.seq, event.at, name=payload.tool)
+        entry = self.entries.get(key) or TimelineEntry(key, "tool", event.seq, event.at, name=payload.tool)
         entry.result, entry.result_at, entry.result_seq = payload, event.at, event.seq
         entry.receipt = event.hash.hex()
         return self._put(entry)
@@ -155,14 +178,19 @@ class Timeline:
         texts = [part for part in payload.parts if _is_said(part)]
         if before is not None and len(texts) == len(payload.parts) and before.growing:
             return [*changes, self._grow(before, text_of(texts), payload.last)]
-        entry = before or Entry(
-            key, "agent" if payload.name == RESPONSE else "file", event.seq, event.at,
-            name=payload.name or "", artifact=payload.artifact, cut=payload.append and self.partial,
-        )  # fmt: skip
+        entry = before or TimelineEntry(
+            key,
+            "agent" if payload.name == RESPONSE else "file",
+            event.seq,
+            event.at,
+            name=payload.name or "",
+            artifact=payload.artifact,
+            cut=payload.append and self.partial,
+        )
         self._add(entry, event.seq, payload)
         return [*changes, Change(self._put(entry))]
 
-    def _grow(self, entry: Entry, text: str, last: bool) -> Change:
+    def _grow(self, entry: TimelineEntry, text: str, last: bool) -> Change:
         room = MAX_TEXT - len(entry.text)
         entry.cut = entry.cut or len(text) > room
         entry.text += text[: max(room, 0)]
@@ -171,7 +199,7 @@ class Timeline:
             return Change(entry)
         return Change(entry, text[: max(room, 0)])
 
-    def _add(self, entry: Entry, seq: int, payload: ArtifactAdded) -> None:
+    def _add(self, entry: TimelineEntry, seq: int, payload: ArtifactAdded) -> None:
         said = [part for part in payload.parts if _is_said(part)]
         entry.pieces = [*entry.pieces, *pieces_of(payload.parts, seq)]
         text = entry.text + text_of(said)
@@ -180,29 +208,29 @@ class Timeline:
         self._growing = entry.key if entry.growing else self._growing
 
 
-def pieces_of(parts: Parts, seq: int) -> list[Piece]:
+def pieces_of(parts: Parts, seq: int) -> list[TimelinePiece]:
     return [_piece(part, seq, number) for number, part in enumerate(parts) if not _is_said(part)]
 
 
-def _piece(part: Part, seq: int, number: int) -> Piece:
+def _piece(part: Part, seq: int, number: int) -> TimelinePiece:
     name, media = part.filename or "", (part.media_type or "").partition(";")[0].strip().lower()
     if part.url is not None:
-        return Piece(seq, number, "link", name, media, url=part.url)
+        return TimelinePiece(seq, number, "link", name, media, url=part.url)
     if part.data is not UNSET:
         text = bytes(part.data).decode(errors="replace")
-        return Piece(seq, number, "data", name, media or "application/json", len(text), text[:MAX_TEXT])
+        return TimelinePiece(seq, number, "data", name, media or "application/json", len(text), text[:MAX_TEXT])
     if part.blob is not None:
         kind = "image" if is_image(media) and not part.blob.text else "file"
-        return Piece(seq, number, kind, name, media, part.blob.size)
+        return TimelinePiece(seq, number, kind, name, media, part.blob.size)
     if part.raw is not None:
-        return Piece(seq, number, "image" if is_image(media) else "file", name, media, len(part.raw))
+        return TimelinePiece(seq, number, "image" if is_image(media) else "file", name, media, len(part.raw))
     text = part.text or ""
     kind = "markdown" if media == "text/markdown" or name.endswith((".md", ".markdown")) else "code"
-    return Piece(seq, number, kind, name, media, len(text.encode()), text[:MAX_TEXT])
+    return TimelinePiece(seq, number, kind, name, media, len(text.encode()), text[:MAX_TEXT])
 
 
 def is_image(media: str) -> bool:
-    """Pictures that cannot do anything but be seen."""
+    """True for image types that cannot contain scripts."""
     return media in ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
@@ -211,7 +239,7 @@ def _is_said(part: Part) -> bool:
 
 
 def _named(what: str, id_: str) -> str:
-    """A key for something that has a name of its own: any words at all."""
+    """A key for something with an id of its own; hashed, because the id may be any text."""
     return f"{what}-{hashlib.sha256(id_.encode(errors='replace')).hexdigest()[:16]}"
 
 
@@ -219,37 +247,51 @@ def _key(event: Event) -> str:
     return f"event-{event.seq}"
 
 
-def _entry(event: Event, payload: Payload) -> Entry | None:
-    """What an event adds by itself; None for one that is only seen in the state of the run."""
+def _entry(event: Event, payload: Payload) -> TimelineEntry | None:
+    """The entry that an event adds; None if the event shows only in the run's state."""
     match payload:
         case InputReceived(message):
             return _spoken(event, "you", shown(message))
-        case Progress(parts):
-            return _spoken(event, "status", parts)
+        case Progress() if is_usage(payload):
+            return None
+        case Progress(parts, step=step):
+            return _spoken(event, "status", parts) if step is None else _step(event, step)
         case InputRequired(parts):
             return _spoken(event, "question", parts)
         case AuthRequired(parts):
-            return _spoken(event, "question", parts, "It needs to be let in somewhere.")
+            return _spoken(event, "question", parts, "The agent needs authorization to continue.")
         case Completed(parts) | Replied(parts) | TurnEnded(parts):
             return _spoken(event, "agent", parts) if parts else _end(event, payload)
         case ToolCalled(call, tool):
-            return Entry(_named("tool", call), "tool", event.seq, event.at, name=tool, call=payload)
+            return TimelineEntry(_named("tool", call), "tool", event.seq, event.at, name=tool, call=payload)
         case ChildStarted(child, agent):
-            return Entry(_key(event), "child", event.seq, event.at, name=agent, run=child)
+            return TimelineEntry(_key(event), "child", event.seq, event.at, name=agent, run=child)
         case Planned() | Stepped() | Steered():
             run = payload.run if isinstance(payload, Stepped) and payload.run else ""
-            return Entry(_key(event), "step", event.seq, event.at, told(payload), run=run)
+            return TimelineEntry(_key(event), "step", event.seq, event.at, told(payload), run=run)
         case _:
             return _mark(event, payload)
 
 
-def _end(event: Event, payload: Payload) -> Entry | None:
+def _step(event: Event, step: StepRecord) -> TimelineEntry:
+    """The entry of a durable step: its result is shown as a piece, its failure as text."""
+    if step.due:
+        text = f"Slept until {iso(step.due)}"
+    elif step.code:
+        text = f"Step {step.name} failed{'' if step.final else ' and is retried'}: {step.reason}"
+    else:
+        text = f"Step {step.name} · {step.duration_ms:,} ms"
+    shown = pieces_of((step.output,), event.seq) if step.output else []
+    return TimelineEntry(_key(event), "step", event.seq, event.at, text, pieces=shown)
+
+
+def _end(event: Event, payload: Payload) -> TimelineEntry | None:
     if isinstance(payload, TurnEnded):
         return None
-    return Entry(_key(event), "done", event.seq, event.at, "Completed.")
+    return TimelineEntry(_key(event), "done", event.seq, event.at, "Completed.")
 
 
-def _mark(event: Event, payload: Payload) -> Entry | None:
+def _mark(event: Event, payload: Payload) -> TimelineEntry | None:
     kind, text, code = "mark", "", ""
     match payload:
         case Failed(code, text) | Rejected(code, text):
@@ -259,35 +301,137 @@ def _mark(event: Event, payload: Payload) -> Entry | None:
         case CancelRequested(by, reason):
             text = f"{by} asked to cancel{f': {reason}' if reason else '.'}"
         case Closing(by):
-            text = f"{by} gives no further input."
+            text = f"{by} closed the input."
         case Rescued(_, attempt):
-            text = f"Its process was lost; taken up again (attempt {attempt})."
+            text = f"The process was lost; the run continues (attempt {attempt})."
+        case Suspended(due):
+            text = f"Sleeping until {iso(due)}. No process holds the run."
+        case Woken():
+            text = "Woken; the turn continues."
         case Forked(by):
-            text = f"{by} forked it here."
+            text = f"{by} forked the run here."
         case Submitted(origin=origin) if origin is not None:
-            return Entry(_key(event), "mark", event.seq, event.at, f"A copy of {origin.run}", run=origin.run)
+            return TimelineEntry(_key(event), "mark", event.seq, event.at, f"Fork of {origin.run}", run=origin.run)
         case _:
             return None
-    return Entry(_key(event), kind, event.seq, event.at, text, code=code)
+    return TimelineEntry(_key(event), kind, event.seq, event.at, text, code=code)
 
 
-def _spoken(event: Event, kind: str, parts: Parts, otherwise: str = "") -> Entry:
+def _spoken(event: Event, kind: str, parts: Parts, otherwise: str = "") -> TimelineEntry:
     said = text_of(part for part in parts if _is_said(part)) or otherwise
-    return Entry(
-        _key(event), kind, event.seq, event.at, said[:MAX_TEXT], cut=len(said) > MAX_TEXT,
+    return TimelineEntry(
+        _key(event),
+        kind,
+        event.seq,
+        event.at,
+        said[:MAX_TEXT],
+        cut=len(said) > MAX_TEXT,
         pieces=pieces_of(parts, event.seq),
-    )  # fmt: skip
+    )
 
 
-def remembered(view: View) -> list[Entry]:
-    """What is left of a run whose events are no longer kept."""
+def remembered(view: View) -> list[TimelineEntry]:
+    """Entries for a run whose events are no longer stored."""
     said = [*view.history, *([view.status.said] if view.status.said else [])]
     entries = [
-        Entry(f"kept-{number}", "you" if one.role == "user" else "agent", 0, view.run.created_at, text_of(one.parts))
+        TimelineEntry(
+            f"kept-{number}", "you" if one.role == "user" else "agent", 0, view.run.created_at, text_of(one.parts)
+        )
         for number, one in enumerate(said)
     ]
     made = [
-        Entry(_named("made", one.id), "file", 0, view.run.updated_at, text_of(one.parts), name=one.name or one.id)
+        TimelineEntry(
+            _named("made", one.id), "file", 0, view.run.updated_at, text_of(one.parts), name=one.name or one.id
+        )
         for one in view.artifacts
     ]
     return [*entries, *made]
+
+
+# Live updates of a timeline: each frame has the number of its last event and the changes for the page.
+
+WINDOW = 1000
+"""Maximum number of events read for a page. A longer run is shown in several pages of this many events."""
+_SILENCE: Chunk = (b"", False)
+
+
+async def read_timeline(exchange: Exchange, run_id: RunId, upto: int | None = None) -> Timeline:
+    """The timeline of a run now, or as of the event `upto`; for a long run, only the last `WINDOW` events before it."""
+    head = await exchange.store.head(run_id)
+    floor, version = (head.floor, head.run.version) if head else (0, 0)
+    start = (version if upto is None else min(upto, version)) - WINDOW
+    if head is not None and start > floor:
+        timeline = Timeline(run=head.run, start=start)
+    else:
+        timeline = Timeline(View.restored(head.snapshot) if head and head.snapshot else None, start=floor)
+    # Page by page, so that other tasks of the event loop can run in between.
+    async for page in pages(exchange.store, run_id, timeline.start):
+        for event in await exchange.attachments.told(page):
+            if upto is None or event.seq <= upto:
+                timeline.feed(event)
+        if upto is not None and page[-1].seq >= upto:
+            break
+    return timeline
+
+
+async def read_earlier(exchange: Exchange, run: Run, before: int) -> Timeline:
+    """The entries before an event. For a short run they include later changes; for a long run they end at the event."""
+    if run.version <= WINDOW:
+        return await read_timeline(exchange, run.id)
+    timeline = await read_timeline(exchange, run.id, before - 1)
+    timeline.cut_off()
+    return timeline
+
+
+async def frames(
+    visit: PageRequest, timeline: Timeline, follower: Follower, attachments: Attachments
+) -> AsyncGenerator[Chunk, None]:
+    """Frames of a run until it ends. `timeline` holds what the browser already shows."""
+    while timeline.run is None or not timeline.run.ended or timeline.is_behind:
+        events = await follower.next(KEEP_ALIVE_S)
+        if not events:
+            yield _SILENCE
+            continue
+        before = None if timeline.is_behind else _shown(timeline)
+        changes = [change for event in await attachments.told(events) for change in timeline.feed(event)]
+        make = partial(_frame, visit, events, changes, timeline, is_new=before != _shown(timeline))
+        yield (make() if all(change.grown is not None for change in changes) else await off_loop(make)), False
+    yield b"event: end\ndata: {}\n\n", True
+
+
+def _frame(
+    visit: PageRequest, events: list[Event], changes: list[Change], timeline: Timeline, *, is_new: bool
+) -> bytes:
+    """`is_new`: the panel of the run has changed."""
+    told: dict[str, object] = {"changes": [_told(visit, events[0].run, change) for change in _joined(changes)]}
+    run = timeline.run
+    if run is not None and is_new:
+        form = answer_form(timeline.expects)
+        told |= {"state": run.state.value, "panel": visit.piece("_panel.html", run=run, place=None, form=form)}
+    return frame(events[-1].seq, msgspec.json.encode(told))
+
+
+def _shown(timeline: Timeline) -> tuple[object, ...]:
+    """The values that the panel of a run depends on."""
+    run = timeline.run
+    return (run.state, run.cancel_requested, run.closing, timeline.expects) if run is not None else ()
+
+
+def _joined(changes: list[Change]) -> list[Change]:
+    """Merge the changes of each entry: appended text is joined, anything else becomes one full change."""
+    found: dict[str, Change] = {}
+    for change in changes:
+        before = found.get(change.entry.key)
+        if before is None or before.grown is None or change.grown is None:
+            whole = before is not None and before.grown is None
+            found[change.entry.key] = Change(change.entry) if whole else change
+        else:
+            found[change.entry.key] = Change(change.entry, before.grown + change.grown)
+    return list(found.values())
+
+
+def _told(visit: PageRequest, run_id: str, change: Change) -> dict[str, str]:
+    key = change.entry.key
+    if change.grown is not None:
+        return {"key": key, "grow": plain(change.grown)}
+    return {"key": key, "html": visit.piece("_entry.html", entry=change.entry, run_id=run_id)}

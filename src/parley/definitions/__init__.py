@@ -1,1 +1,1 @@
-"""Agents as files: read with the line of every fault, and read again when they change."""
+"""Agents defined in files: each error is reported with its line, and files are read again when they change."""

@@ -1,4 +1,6 @@
-"""Agents that are added while a server runs: kept with the keys, so that every replica serves them, also tomorrow."""
+"""Agents that are added while a server runs. They are stored, so that every replica serves them, also after a restart.
+
+They are in the same store as the API keys."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -6,27 +8,25 @@ from typing import Any, cast
 from msgspec import Struct
 
 from parley.clock import Clock, now_ms
-from parley.core.agents import Agent
-from parley.definitions.agents import build, drafted
-from parley.definitions.documents import MAX_BYTES, together
-from parley.definitions.imports import Imports
-from parley.definitions.kind import Kinds, Site
-from parley.definitions.kinds import KINDS
-from parley.definitions.yamls import parse_yaml
-from parley.drivers.remote import Outside, RemoteDriver
-from parley.engine.exchange import Exchange
-from parley.engine.ports import Driver, Record, Records
+from parley.definitions.agents import KINDS, build, drafted
+from parley.definitions.files import MAX_BYTES, parse_yaml, together
+from parley.drivers.kind import Imports, Kinds, Site
+from parley.drivers.remote import OutboundConnections, RemoteDriver
 from parley.errors import ConfigurationError, DefinitionForbidden, DefinitionInvalid, NameTaken, NotFound
+from parley.execution.driver import Driver
+from parley.records import Record, Records
+from parley.runs.rules.agents import Agent
+from parley.runs.service import Exchange
 from parley.security.netguard import Guard, GuardedTransport, check_places
 from parley.telemetry import tell
 
 KIND = "agent"
 FILE = "definition"
 LOOK_S = 2.0
-"""How soon a replica serves what was added at another."""
+"""Interval at which a replica looks for agents that were added at another replica."""
 MOST = 1000
 _ABROAD = ("remote", "edge")
-"""Drivers that do nothing on this machine but call and be called."""
+"""Drivers that run nothing on this machine: they only make and receive calls."""
 _SECRETS = ("token_from",)
 
 
@@ -39,12 +39,12 @@ class Added:
     def __init__(
         self, exchange: Exchange, records: Records, *, guard: Guard | None, kinds: Kinds = KINDS, clock: Clock = now_ms
     ) -> None:
-        """`guard` decides which addresses added agents may have. None: those who add agents sit at this machine, and
-        may name its programs, files, secrets and addresses."""
+        """`guard` decides which URLs added agents may have. None: agents are added only by users of this machine, and
+        may use its programs, files, secrets and addresses."""
         self._exchange = exchange
         self._records = records
         self._guard = guard
-        self._outside = None if guard is None else Outside(lambda: GuardedTransport(guard))
+        self._outside = None if guard is None else OutboundConnections(lambda: GuardedTransport(guard))
         self._kinds = kinds
         self._clock = clock
         self._served: dict[str, _Kept] = {}
@@ -53,28 +53,30 @@ class Added:
         return slug in self._served
 
     async def add(self, text: str, slug: str | None = None) -> Agent:
-        """Serve what a definition describes, here at once and elsewhere soon. `slug` is for one that names none."""
+        """Serve the agent of a definition: at once on this replica, and soon on the others. `slug` is used if the
+        definition has none."""
         driver = self._driver(text, slug)
         if self._guard is not None and isinstance(driver, RemoteDriver):
             await check_places(self._guard, driver.url)
         name, body = driver.agent.slug, (text if slug is None else f"{text.rstrip()}\nslug: {slug}\n").encode()
         if name in self._exchange.agents or not await self._records.add(Record(KIND, "", name, body, self._clock())):
-            raise NameTaken(f"There is an agent {name} already.", field="slug")
+            raise NameTaken(f"Agent {name} already exists; choose another slug.", field="slug")
         self._served[name] = _Kept(body, driver)
         self._apply()
         tell("agents.added", agent=name)
         return self._exchange.agent(name)
 
     async def remove(self, slug: str) -> None:
-        """Its runs stay. What waits for it waits until there is one of this name again."""
+        """Remove an added agent. Its runs are kept; waiting runs wait until an agent with this slug exists again."""
         if not await self._records.delete(KIND, "", slug):
-            raise NotFound(f"The agent {slug} was not added here: it goes when its definition does.")
+            raise NotFound(f"Agent {slug} was not added to the running server; to remove it, delete its definition.")
         self._served.pop(slug, None)
         self._apply()
         tell("agents.removed", agent=slug)
 
     async def tick(self) -> None:
-        """Serve what is kept now, whoever added it. What cannot be served is told and left out."""
+        """Serve the agents that are stored now, whichever replica added them. Agents that cannot be served are logged
+        and left out."""
         kept = {record.id: record.body for record in await self._records.list(KIND, "", limit=MOST)}
         if kept == {slug: one.body for slug, one in self._served.items()}:
             return
@@ -117,12 +119,13 @@ class Added:
             raise DefinitionInvalid(error.message) from None
 
 
+# Why: docs/decisions/console.md#let-remote-administrators-add-only-agents-that-run-nothing-here
 def _check_abroad(kind: str, value: dict[str, Any]) -> None:
     options = value.get(kind)
     named = [name for name in _SECRETS if isinstance(options, dict) and name in options]
     if kind in _ABROAD and not value.get("mcp") and not named:
         return
     raise DefinitionForbidden(
-        "On a server that is reached over a network only agents with the driver remote or edge are added like this, "
-        "and they name no tools and no secrets. Write a file for any other."
+        "Only agents with the driver remote or edge, without tools and secrets, can be added to a server that is "
+        "reachable over a network. Define other agents in a file on the server."
     )

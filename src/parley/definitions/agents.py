@@ -1,20 +1,157 @@
-"""From a document to an agent: which fields there are, what they may hold, and what is said when they do not."""
+"""Build agents from definitions: the fields, their types, and the error messages for invalid values."""
 
+import difflib
+import inspect
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Struct, structs
+from msgspec.structs import replace
 
-from parley.core.agents import Agent, Limits, check_agent, plain_skill
-from parley.definitions.documents import Document, Route
-from parley.definitions.kind import Kind, Kinds, Site
-from parley.definitions.kinds import did_you_mean
-from parley.definitions.servers import placed
-from parley.engine.ports import Driver
-from parley.errors import ConfigurationError, Invalid, ParleyError
+from parley.definitions.files import DefinitionFile, Route
+from parley.drivers.agentzero import AgentZeroOptions
+from parley.drivers.agentzero.driver import build_agentzero, start_agentzero
+from parley.drivers.command import CommandOptions, build_command, short_command, start_command
+from parley.drivers.function import Function, FunctionDriver
+from parley.drivers.kind import DriverKind, Kinds, Site, folder_at, program_at
+from parley.drivers.llm.driver import LlmOptions, build_llm, start_llm
+from parley.drivers.org.driver import OrgOptions, build_organisation, start_organisation
+from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
+from parley.drivers.remote.options import BINDINGS
+from parley.drivers.workflow import WorkflowOptions, build_workflow
+from parley.errors import ConfigurationError, Invalid, OutboundRefused, ParleyError
+from parley.execution.driver import Driver
 from parley.extras import ExtraMissing
+from parley.paired.driver import EdgeDriver, EdgeOptions
+from parley.runs.rules.agents import Agent, Limits, check_agent, plain_name, plain_skill
+from parley.security.netguard import Guard
+from parley.tools.rules.mcp import McpServer, check_servers
+
+# The kinds of drivers that a definition can use. The options of each kind are in a table with its name.
+
+
+class FunctionOptions(Struct, frozen=True):
+    call: str
+    """`path/to/file.py:name`, relative to the definition, or `package.module:name`."""
+
+
+def _start_function(slug: str, options: FunctionOptions, site: Site) -> Agent:
+    found = _named_by(options, site)
+    if isinstance(found, FunctionDriver):
+        return replace(found.agent, slug=slug)
+    return Agent(slug, plain_name(slug), inspect.getdoc(found) or f"The agent {slug}.")
+
+
+def _build_function(agent: Agent, options: FunctionOptions, site: Site) -> Driver:
+    found = _named_by(options, site)
+    return FunctionDriver(agent, found.function if isinstance(found, FunctionDriver) else found)
+
+
+def _named_by(options: FunctionOptions, site: Site) -> FunctionDriver | Function:
+    where, _, name = options.call.rpartition(":")
+    if not where or not name.isidentifier():
+        raise Invalid("must be path/to/file.py:name or package.module:name", field="call")
+    try:
+        module = site.imports.file(site.folder / where) if where.endswith(".py") else site.imports.named(where)
+    except Invalid as error:
+        raise Invalid(error.message, field="call") from None
+    found: object = getattr(module, name, None)
+    if found is None:
+        raise Invalid(f"{where} has no function {name}{did_you_mean(name, vars(module))}", field="call")
+    if not isinstance(found, FunctionDriver) and (not callable(found) or inspect.isclass(found)):
+        raise Invalid(f"{name} is not a function; its type is {type(found).__name__}", field="call")
+    return cast(FunctionDriver | Function, found)
+
+
+def _start_remote(slug: str, options: RemoteOptions, site: Site) -> Agent:
+    return blank_remote(slug)
+
+
+def _build_remote(agent: Agent, options: RemoteOptions, site: Site) -> Driver:
+    if site.outside is None:
+        return RemoteDriver(agent, options)
+    # The guard covers only HTTP.
+    bindings = tuple(one for one in options.bindings or BINDINGS if one != "GRPC")
+    if not bindings:
+        raise Invalid("must include JSONRPC or HTTP+JSON: added agents cannot use gRPC", field="bindings")
+    return RemoteDriver(agent, replace(options, bindings=bindings), site.outside)
+
+
+def _build_edge(agent: Agent, options: EdgeOptions, site: Site) -> Driver:
+    return EdgeDriver(agent)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+KINDS: Kinds = {
+    "function": DriverKind(FunctionOptions, _build_function, _start_function, lambda call: {"call": call}),
+    "llm": DriverKind(LlmOptions, build_llm, start_llm),
+    "command": DriverKind(CommandOptions, build_command, start_command, short_command),
+    "remote": DriverKind(RemoteOptions, _build_remote, _start_remote, lambda url: {"url": url}),
+    "edge": DriverKind(EdgeOptions, _build_edge),
+    "agentzero": DriverKind(AgentZeroOptions, build_agentzero, start_agentzero),
+    "org": DriverKind(OrgOptions, build_organisation, start_organisation),
+    "workflow": DriverKind(WorkflowOptions, build_workflow),
+}
+
+
+# MCP servers in a definition or in the settings: resolve their paths and check them.
+
+_FILE = re.compile(r"\$\{file:([^}]+)\}")
+FIELD = "mcp"
+
+
+def placed(servers: Iterable[McpServer], folder: Path) -> tuple[McpServer, ...]:
+    """Return the servers with absolute paths; paths are relative to the definition's folder."""
+    return tuple(_placed(server, folder) for server in servers)
+
+
+def common_servers(given: Sequence[Mapping[str, Any]], folder: Path) -> list[McpServer]:
+    """Return the MCP servers of the settings, which any agent may use."""
+    try:
+        servers = msgspec.convert(list(given), list[_Strict])
+        found = [McpServer(**msgspec.structs.asdict(one)) for one in servers]
+        check_servers(found)
+        return list(placed(found, folder))
+    except (msgspec.ValidationError, Invalid) as error:
+        raise ConfigurationError(f"Setting {FIELD}: {error}", field=FIELD) from None
+
+
+class _Strict(McpServer, frozen=True, forbid_unknown_fields=True):
+    """Refuses unknown fields, because the settings have no other check for them."""
+
+
+def _placed(server: McpServer, folder: Path) -> McpServer:
+    if not server.run:
+        _check_url(server.url or "")
+        return replace(server, headers=_with_files(server.headers, folder))
+    if os.name != "posix":
+        raise Invalid("programs can run only on Linux, macOS and other POSIX systems", field=FIELD)
+    run = (program_at(server.run[0], folder, FIELD), *server.run[1:])
+    return replace(server, run=run, cwd=folder_at(server.cwd, folder, FIELD), env=_with_files(server.env, folder))
+
+
+def _check_url(url: str) -> None:
+    """Check only the form of the URL. The guard checks its address when the server is called."""
+    try:
+        Guard(("0.0.0.0/0", "::/0")).check_url(url)
+    except OutboundRefused as error:
+        raise Invalid(error.message, field=FIELD) from None
+
+
+def _with_files(values: Mapping[str, str], folder: Path) -> dict[str, str]:
+    def whole(match: re.Match[str]) -> str:
+        return f"${{file:{(folder / match[1]).absolute()}}}"
+
+    return {name: _FILE.sub(whole, value) for name, value in values.items()}
+
 
 _FIELDS: dict[str, Any] = {field.name: field.type for field in structs.fields(Agent)}
 _LIMITS = frozenset(Limits.__struct_fields__)
@@ -26,23 +163,21 @@ DEFAULT_KIND = "function"
 
 
 class Draft(Struct, frozen=True):
-    """What a document says, each field in its type."""
+    """The fields of a definition, converted to their types."""
 
-    document: Document
+    document: DefinitionFile
     slug: str
     kind: str
     fields: dict[str, Any]
     options: Struct
 
 
-def drafted(
-    document: Document, kinds: Kinds, slug: str | None, faults: list[ConfigurationError]
-) -> Draft | None:  # fmt: skip
-    """The fields that are right. None when there is too little to go on; the faults tell what is wrong."""
+def drafted(document: DefinitionFile, kinds: Kinds, slug: str | None, faults: list[ConfigurationError]) -> Draft | None:
+    """Return the valid fields, and add all errors to `faults`. Returns None if too little is valid to continue."""
     reader = _Fields(document, faults)
     value = document.value
     if not isinstance(value, dict):
-        faults.append(document.fault((), "expected a mapping of fields"))
+        faults.append(document.fault((), "must be a mapping of fields"))
         return None
     named = cast(dict[str, Any], value)
     kind = _kind(document, named, kinds, faults)
@@ -50,7 +185,7 @@ def drafted(
         return None
     reader.refuse_strangers(named, kind, kinds)
     fields = {name: reader.field((name,), named[name], type_) for name, type_ in _FIELDS.items() if name in named}
-    options = reader.field((kind,), named.get(kind, {}), kinds[kind].options)
+    options = reader.options(kind, named.get(kind, {}), kinds[kind])
     slug = fields.pop("slug", slug)
     if slug is None:
         faults.append(document.fault(("slug",), "is missing"))
@@ -59,8 +194,8 @@ def drafted(
     return Draft(document, slug, kind, {name: one for name, one in fields.items() if one is not UNSET}, options)
 
 
-def build(draft: Draft, kind: Kind[Any], site: Site) -> Driver:
-    """The agent at work, or the fault that shows only now."""
+def build(draft: Draft, kind: DriverKind[Any], site: Site) -> Driver:
+    """Build the driver. Raises an error that shows only at this point, with its line."""
     try:
         agent = _agent(draft, kind.start(draft.slug, draft.options, site))
         check_agent(agent)
@@ -72,7 +207,7 @@ def build(draft: Draft, kind: Kind[Any], site: Site) -> Driver:
 
 
 def _agent(draft: Draft, start: Agent) -> Agent:
-    """What the definition leaves out stays as it was, each limit by itself."""
+    """Apply the definition's fields to the agent. Fields that it leaves out keep their values; so does each limit."""
     fields = dict(draft.fields)
     if isinstance(limits := fields.get("limits"), Limits):
         written = draft.document.value["limits"]
@@ -94,8 +229,10 @@ def _route_of(draft: Draft, error: ParleyError) -> Route:
     return ("limits", field) if field in _LIMITS else (field,) if field else ()
 
 
-def _kind(document: Document, value: dict[str, Any], kinds: Kinds, faults: list[ConfigurationError]) -> str | None:
-    """The driver that is named; else the one whose table is there; else a function."""
+def _kind(
+    document: DefinitionFile, value: dict[str, Any], kinds: Kinds, faults: list[ConfigurationError]
+) -> str | None:
+    """Return the driver that the definition names; else the one whose options are present; else `function`."""
     tables = [name for name in kinds if name in value]
     kind: object = value.get("driver", tables[0] if len(tables) == 1 else DEFAULT_KIND)
     if isinstance(kind, str) and kind in kinds:
@@ -105,9 +242,9 @@ def _kind(document: Document, value: dict[str, Any], kinds: Kinds, faults: list[
 
 
 class _Fields:
-    """Converts values, and goes on after a fault so that all of them are told."""
+    """Converts values, and continues after an error so that all errors are reported."""
 
-    def __init__(self, document: Document, faults: list[ConfigurationError]) -> None:
+    def __init__(self, document: DefinitionFile, faults: list[ConfigurationError]) -> None:
         self._document = document
         self._faults = faults
 
@@ -115,9 +252,19 @@ class _Fields:
         known = [*_FIELDS, "driver", kind]
         for name in value:
             if name in kinds and name != kind:
-                self._wrong((name,), f"these are options of another driver, but the driver is {kind}")
+                self._wrong((name,), f"has options for another driver; the driver of this agent is {kind}")
             elif name not in known:
-                self._wrong((name,), "there is no such field" + did_you_mean(name, known))
+                self._wrong((name,), "unknown field" + did_you_mean(name, known))
+
+    def options(self, name: str, value: Any, kind: DriverKind[Any]) -> Any:
+        """Return the options of a driver; a text is their short form."""
+        if isinstance(value, str) and kind.short is not None:
+            try:
+                value = kind.short(value)
+            except Invalid as error:
+                self._wrong((name,), error.message)
+                return UNSET
+        return self.field((name,), value, kind.options)
 
     def field(self, route: Route, value: Any, type_: Any) -> Any:
         try:
@@ -127,7 +274,7 @@ class _Fields:
         return UNSET
 
     def _fitted(self, route: Route, value: Any, type_: Any) -> Any:
-        """The value without fields that nobody knows, and with its text as it was written."""
+        """Return the value without unknown fields, and with its text as it was written."""
         if isinstance(value, list) and get_origin(type_) is tuple:
             items = cast(list[Any], value)
             return [self._fitted((*route, place), item, get_args(type_)[0]) for place, item in enumerate(items)]
@@ -140,10 +287,8 @@ class _Fields:
     def _fitted_struct(self, route: Route, value: dict[str, Any], struct: type[Struct]) -> dict[str, Any]:
         types = {field.encode_name: field.type for field in structs.fields(struct)}
         for name in value.keys() - types.keys():
-            self._wrong((*route, name), "there is no such field" + did_you_mean(name, types))
-        return {
-            name: self._fitted((*route, name), item, types[name]) for name, item in value.items() if name in types
-        }  # fmt: skip
+            self._wrong((*route, name), "unknown field" + did_you_mean(name, types))
+        return {name: self._fitted((*route, name), item, types[name]) for name, item in value.items() if name in types}
 
     def _wrong(self, route: Route, message: str) -> None:
         self._faults.append(self._document.fault(route, message))
@@ -156,7 +301,7 @@ def _structs(type_: Any) -> Iterator[type[Struct]]:
 
 
 def _translated(route: Route, type_: Any, value: Any, message: str) -> tuple[Route, str]:
-    """What msgspec says, in the words of a definition: where, and what was expected there."""
+    """Translate an error of msgspec to the place in the definition and what was expected there."""
     at = _AT.search(message)
     steps = _STEP.findall(at[1]) if at else []
     route = (*route, *(name or int(place) for name, place in steps))
@@ -172,7 +317,7 @@ def _translated(route: Route, type_: Any, value: Any, message: str) -> tuple[Rou
 
 
 def _choices(type_: Any, value: Any, steps: list[tuple[str, str]]) -> tuple[list[Any], Any]:
-    """What may stand where the steps lead, and what does."""
+    """Return the allowed values at the place that `steps` lead to, and the value that is there."""
     for name, place in steps:
         if name:
             struct = next(_structs(type_))
@@ -180,7 +325,7 @@ def _choices(type_: Any, value: Any, steps: list[tuple[str, str]]) -> tuple[list
         else:
             type_ = get_args(type_)[0]
         value = value[name or int(place)]
-    # What may also be missing is a union of the choices and nothing.
+    # An optional field is a union of the choices and None.
     choices = [one for arg in get_args(type_) for one in (get_args(arg) or (arg,))]
     return [one for one in choices if isinstance(one, str)], value
 

@@ -1,1 +1,1 @@
-"""How agents do their work. Each module implements the engine's Driver port."""
+"""Drivers, which do the work of agents. Each module implements the engine's Driver port."""

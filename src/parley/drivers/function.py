@@ -4,16 +4,20 @@
     async def echo(turn):
         yield Text(turn.text)
 
-An async generator yields what happens; a coroutine or a plain function returns the answer. A plain function runs
-in a thread, so it may block; it cannot be interrupted there.
+An async generator yields outputs; a coroutine or a plain function returns the answer. A plain function runs in a
+thread, so it may block, but it cannot be interrupted there.
 """
 
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import update_wrapper
 from typing import Any, TypedDict, Unpack, cast, get_args
 
-from parley.core.agents import (
+from parley.errors import AgentError
+from parley.execution.rules import ArtifactChunk, Content, Output, Reply, Text
+from parley.execution.turn import Turn
+from parley.runs.rules.agents import (
     Agent,
     Extended,
     Extension,
@@ -26,11 +30,8 @@ from parley.core.agents import (
     plain_name,
     plain_skill,
 )
-from parley.core.artifacts import Part
-from parley.core.mcp import McpServer
-from parley.core.turns import ArtifactChunk, Content, Output, Reply, Text
-from parley.engine.turns import Turn
-from parley.errors import AgentError
+from parley.runs.rules.content import Part
+from parley.tools.rules.mcp import McpServer
 
 Streaming = Callable[[Turn], AsyncIterator[Output | str]]
 Returning = Callable[[Turn], Awaitable[Any]]
@@ -39,7 +40,13 @@ Function = Streaming | Returning | Blocking
 
 
 class FunctionDriver:
+    """A function as an agent. It can still be called like the function: `await echo(turn)`."""
+
+    __name__: str
+    __wrapped__: Function
+
     def __init__(self, agent: Agent, function: Function) -> None:
+        update_wrapper(self, function)
         self._agent = agent
         self._function = function
         self._start = _starter(agent, function)
@@ -52,6 +59,12 @@ class FunctionDriver:
     def function(self) -> Function:
         return self._function
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<agent {self._agent.slug}: {self._function!r}>"
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FunctionDriver) and (self._agent, self._function) == (other._agent, other._function)
 
@@ -63,7 +76,7 @@ class FunctionDriver:
 
 
 class More(TypedDict, total=False):
-    """What an agent may say of itself besides; the words are those of `Agent`."""
+    """Further keyword arguments of `agent`; they are fields of `Agent`."""
 
     model: str | None
     capabilities: tuple[str, ...]
@@ -98,7 +111,7 @@ def agent(
     replies: Replies = "task",
     **more: Unpack[More],
 ) -> Callable[[Function], FunctionDriver]:
-    """Give a function an address. What is left out is taken from its name and docstring."""
+    """Serve a function as an agent. The name defaults to the slug, the description to the function's docstring."""
 
     def decorate(function: Function) -> FunctionDriver:
         about = description or inspect.getdoc(function) or f"The agent {slug}."

@@ -2,8 +2,8 @@
 
     driver = graph("writer", compiled, artifacts={"report": "text/markdown"})
 
-What its nodes and models write is streamed, an `interrupt` is a question and its answer resumes the graph, a cancel
-stops it. With a checkpointer it remembers a conversation, and a turn that was broken off goes on where it stood.
+Output of its nodes and models is streamed. An `interrupt` becomes a question, and its answer resumes the graph. A
+cancel stops the graph. With a checkpointer the graph remembers a conversation and resumes an interrupted turn.
 """
 
 import asyncio
@@ -15,22 +15,24 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import UNSET
 
-from parley.core.agents import Agent, Rescue, Skill, plain_name, plain_skill
-from parley.core.turns import ArtifactChunk, Content, Done, NeedInput, Output, Status, Text
 from parley.drivers.function import More
-from parley.engine.turns import Turn
 from parley.errors import AgentError, ConfigurationError
+from parley.execution.rules import ArtifactChunk, Content, Done, NeedInput, Output, Status, Text, Usage
+from parley.execution.turn import Turn
+from parley.runs.rules.agents import Agent, Rescue, Skill, plain_name, plain_skill
+
+__all__ = ["graph"]
 
 TURN, SEEN = "parley_turn", "parley_seen"
-"""In the metadata of a checkpoint: which turn made it, and how many messages there were before."""
+"""Keys in a checkpoint's metadata: the turn that made it, and the number of messages before that turn."""
 _OUTPUTS = get_args(Output)
 _MODES = ["messages", "custom"]
 
 Prepare = Callable[[Turn], Any]
 
 
-class Snapshot(Protocol):
-    """What a graph's state looks like from outside."""
+class GraphSnapshot(Protocol):
+    """The attributes of LangGraph's state snapshot that the driver reads."""
 
     values: Any
     next: tuple[str, ...]
@@ -38,8 +40,8 @@ class Snapshot(Protocol):
     interrupts: tuple[Any, ...]
 
 
-class Graph(Protocol):
-    """As `StateGraph.compile` makes it; named here so that nobody needs LangGraph who has none."""
+class CompiledGraph(Protocol):
+    """A graph as returned by `StateGraph.compile`. Declared here so that Parley does not depend on LangGraph."""
 
     checkpointer: Any
 
@@ -49,9 +51,14 @@ class Graph(Protocol):
 
 class GraphDriver:
     def __init__(
-        self, agent: Agent, graph: Graph, *, artifacts: Mapping[str, str | None] | Sequence[str] = (),
-        answer: str | None = None, prepare: Prepare | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        agent: Agent,
+        graph: CompiledGraph,
+        *,
+        artifacts: Mapping[str, str | None] | Sequence[str] = (),
+        answer: str | None = None,
+        prepare: Prepare | None = None,
+    ) -> None:
         self._agent = agent
         self._graph = graph
         self._artifacts = artifacts if isinstance(artifacts, Mapping) else dict.fromkeys(artifacts)
@@ -65,7 +72,7 @@ class GraphDriver:
 
     async def run(self, turn: Turn) -> AsyncGenerator[Output, None]:
         thread = thread_of(turn)
-        # Two at once would write each other's checkpoints.
+        # Two turns at once on the same thread would overwrite each other's checkpoints.
         lock = self._threads.setdefault(thread, asyncio.Lock())
         async with lock, aclosing(_Passage(self._graph, turn, thread, self._prepare).outputs()) as outputs:
             streamed = False
@@ -78,7 +85,7 @@ class GraphDriver:
                 yield output
 
     def _made(self, state: Mapping[str, Any], streamed: bool) -> list[Output]:
-        """What the graph leaves in its state: an answer, unless it was told while it was made, and artifacts."""
+        """Return the outputs in the graph's final state: its artifacts, and its answer unless that was streamed."""
         found: list[Output] = []
         if self._answer is not None and state.get(self._answer) is not None and not streamed:
             found.append(Text(str(state[self._answer])))
@@ -94,9 +101,9 @@ class _Ended:
 
 
 class _Passage:
-    """One turn's way through the graph."""
+    """One execution of the graph for one turn."""
 
-    def __init__(self, graph: Graph, turn: Turn, thread: str, prepare: Prepare) -> None:
+    def __init__(self, graph: CompiledGraph, turn: Turn, thread: str, prepare: Prepare) -> None:
         self._graph = graph
         self._turn = turn
         self._prepare = prepare
@@ -120,7 +127,10 @@ class _Passage:
                 async for mode, part in parts:
                     if mode == "values":
                         values = _uninterrupted(part)
-                    elif (output := self._shown(mode, part)) is not None:
+                        continue
+                    if mode == "messages" and (usage := _usage(*part)) is not None:
+                        yield usage
+                    if (output := self._shown(mode, part)) is not None:
                         yield output
         after = await self._state()
         if after is not None and after.interrupts:
@@ -128,18 +138,18 @@ class _Passage:
             return
         yield _Ended(_mapping(after.values if after is not None else values))
 
-    async def _state(self) -> Snapshot | None:
+    async def _state(self) -> GraphSnapshot | None:
         return await self._graph.aget_state(self._config) if self._remembers else None
 
-    def _seen(self, before: Snapshot | None, now: int) -> int:
+    def _seen(self, before: GraphSnapshot | None, now: int) -> int:
         return int(before.metadata.get(SEEN, now)) if before is not None and self._is_mine(before) else now
 
-    def _is_mine(self, state: Snapshot) -> bool:
+    def _is_mine(self, state: GraphSnapshot) -> bool:
         about: dict[str, Any] = state.metadata or {}
         return about.get(TURN) == self._mark
 
-    def _given(self, state: Snapshot | None) -> tuple[Any, str]:
-        """What the graph goes on with, and what this turn has had it say before it was broken off."""
+    def _given(self, state: GraphSnapshot | None) -> tuple[Any, str]:
+        """Return the input for the graph, and the text that this turn streamed before it was interrupted."""
         if state is not None and self._is_mine(state):
             said = [one for one in _messages(state.values)[state.metadata[SEEN] :] if _is_said(one)]
             self._message = said[-1].id if said else None
@@ -159,7 +169,7 @@ class _Passage:
         text = _text(message)
         if not text or not _is_said(message):
             return None
-        # What a model says after it has used a tool is a paragraph of its own.
+        # Text that a model writes after a tool call starts a new paragraph.
         apart = "\n\n" if self._message not in (None, message.id) else ""
         self._message = message.id
         return Text(apart + text)
@@ -170,31 +180,45 @@ _NOTHING = object()
 
 def _uninterrupted(values: Any) -> Any:
     if isinstance(values, Mapping) and "__interrupt__" in values:
-        raise AgentError("A graph that asks needs a checkpointer, to go on when it is answered.")
+        raise AgentError("The graph asked a question but cannot resume. Compile it with a checkpointer.")
     return cast(Any, values)
 
 
 def graph(
-    slug: str, compiled: Graph, *, name: str | None = None, description: str | None = None, version: str = "1.0.0",
-    skills: Sequence[Skill] = (), rescue: Rescue = "restart", artifacts: Mapping[str, str | None] | Sequence[str] = (),
-    answer: str | None = None, prepare: Prepare | None = None, **more: Unpack[More],
-) -> GraphDriver:  # fmt: skip
-    """Give a compiled graph an address. `artifacts` are members of its state to be shown at the end, with their media
-    type, if need be; `answer` is the one that is its answer, where there are no messages; `prepare` makes its input of
-    a turn."""
+    slug: str,
+    compiled: CompiledGraph,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    version: str = "1.0.0",
+    skills: Sequence[Skill] = (),
+    rescue: Rescue = "restart",
+    artifacts: Mapping[str, str | None] | Sequence[str] = (),
+    answer: str | None = None,
+    prepare: Prepare | None = None,
+    **more: Unpack[More],
+) -> GraphDriver:
+    """Serve a compiled graph as an agent. `artifacts` names members of its state to deliver at the end, optionally with
+    their media types. `answer` names the member that holds the answer, for graphs without messages. `prepare` makes
+    the graph's input from a turn."""
     if not hasattr(compiled, "astream"):
-        raise ConfigurationError(f"Agent {slug}: this is not a compiled graph; call its compile().")
+        raise ConfigurationError(f"Agent {slug}: the graph is not compiled; call compile() and pass the result.")
     about = description or f"The agent {slug}."
     spec = Agent(
-        slug, name or plain_name(slug), about, version, tuple(skills) or (plain_skill(slug, name or slug, about),),
-        rescue=rescue, **more,
-    )  # fmt: skip
+        slug,
+        name or plain_name(slug),
+        about,
+        version,
+        tuple(skills) or (plain_skill(slug, name or slug, about),),
+        rescue=rescue,
+        **more,
+    )
     return GraphDriver(spec, compiled, artifacts=artifacts, answer=answer, prepare=prepare)
 
 
 def thread_of(turn: Turn) -> str:
-    """The thread of a conversation. Whose it is is part of it: what one caller said is not to be told to another who
-    names the same contextId."""
+    """Return the LangGraph thread of a conversation. The id includes the owner, so that callers who send the same
+    contextId cannot read each other's conversation."""
     return f"{turn.conversation}@{turn.principal}"
 
 
@@ -203,7 +227,7 @@ def _as_message(turn: Turn) -> Any:
 
 
 def _answer(turn: Turn) -> Any:
-    """A value, if one was sent; else the text."""
+    """Return the data value that was sent, if any; else the text."""
     values = [msgspec.json.decode(part.data) for part in turn.message.parts if part.data is not UNSET]
     return values[0] if values else turn.text
 
@@ -214,7 +238,7 @@ def _messages(values: Any) -> list[Any]:
 
 
 def _mapping(values: Any) -> Mapping[str, Any]:
-    """A state is a dict, a dataclass or a model."""
+    """Convert a state to a mapping. A state is a dict, a dataclass or a Pydantic model."""
     return cast(Mapping[str, Any], values if isinstance(values, Mapping) else vars(values))
 
 
@@ -222,8 +246,25 @@ def _is_said(message: Any) -> bool:
     return str(getattr(message, "type", "")).lower().startswith("ai")
 
 
+def _usage(message: Any, about: Mapping[str, Any]) -> Usage | None:
+    """Return the usage that a message or a chunk of one reports. A model's chunks report it in parts."""
+    counted = cast(Mapping[str, Any], getattr(message, "usage_metadata", None) or {})
+    read, written = _count(counted, "input_tokens"), _count(counted, "output_tokens")
+    if not _is_said(message) or not (read or written):
+        return None
+    told = cast(Mapping[str, Any], getattr(message, "response_metadata", None) or {})
+    model = told.get("model_name") or told.get("model") or about.get("ls_model_name") or "unknown"
+    details = cast(Mapping[str, Any], counted.get("input_token_details") or {})
+    return Usage(str(model), read, written, min(_count(details, "cache_read"), read))
+
+
+def _count(counted: Mapping[str, Any], name: str) -> int:
+    found = counted.get(name)
+    return max(0, found) if isinstance(found, int) else 0
+
+
 def _text(message: Any) -> str:
-    """Of a message, or a piece of one: models write a text, or blocks."""
+    """Return the text of a message or of a chunk. Its content is a string or a list of blocks."""
     content = getattr(message, "content", "")
     if isinstance(content, str):
         return content

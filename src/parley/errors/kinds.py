@@ -1,8 +1,8 @@
-"""The root of the tree, and what a server refuses."""
+"""The root of the tree, and the errors with which a server refuses requests."""
 
 
 class ParleyError(Exception):
-    """Base of everything Parley refuses on purpose."""
+    """Base class of every error that Parley raises on purpose."""
 
     code = "internal"
 
@@ -13,7 +13,7 @@ class ParleyError(Exception):
 
 
 class Invalid(ParleyError):
-    """The request cannot be understood as it is."""
+    """The request is not valid."""
 
     code = "invalid_input"
 
@@ -23,19 +23,19 @@ class InvalidJson(Invalid):
 
 
 class InvalidCursor(Invalid):
-    """A cursor that is not a whole number of zero or more."""
+    """A cursor is not an integer of zero or more."""
 
     code = "invalid_cursor"
 
 
 class CursorBeyondEnd(Invalid):
-    """A cursor after the last event: it belongs to another run or another log."""
+    """A cursor is after the last event: it belongs to another run or another log."""
 
     code = "cursor_beyond_end"
 
 
 class StaleCursor(ParleyError):
-    """The events after this cursor are no longer kept; `details['floor']` says from where they are."""
+    """The events after this cursor have been deleted; `details['floor']` is the cursor from which events are kept."""
 
     code = "stale_cursor"
 
@@ -44,26 +44,39 @@ class PayloadTooLarge(Invalid):
     code = "payload_too_large"
 
 
+class TooManyParts(Invalid):
+    """A message has more parts than a request may contain."""
+
+    code = "too_many_parts"
+
+
 class NestedTooDeep(Invalid):
-    """JSON is nested deeper than any place that reads it again could follow."""
+    """JSON is nested so deeply that other parts of the server could not parse it again."""
 
     code = "nested_too_deep"
 
 
+class AnswerInvalid(Invalid):
+    """The answer to a question is not one of its choices, or does not match its schema; `details['at']` is the place of
+    the mismatch in the answer, as a JSON pointer."""
+
+    code = "answer_invalid"
+
+
 class InvalidArtifact(Invalid):
-    """An artifact that a runtime wants to write has a name that is none, or lacks something."""
+    """An artifact that a runtime writes has an invalid name, or lacks a field."""
 
     code = "invalid_artifact"
 
 
 class DefinitionInvalid(Invalid):
-    """The definition of an agent cannot be served as it is."""
+    """The definition of an agent is not valid."""
 
     code = "definition_invalid"
 
 
 class PlanInvalid(Invalid):
-    """The steps of an orchestration cannot be carried out as they are planned."""
+    """The steps of an orchestration cannot be carried out as planned."""
 
     code = "plan_invalid"
 
@@ -77,13 +90,13 @@ class RunNotFound(NotFound):
 
 
 class ConversationNotFound(NotFound):
-    """Nobody has begun this conversation, or it was deleted, or it is somebody else's."""
+    """The conversation does not exist, was deleted, or belongs to another user."""
 
     code = "conversation_not_found"
 
 
 class ExportNotFound(NotFound):
-    """An export that is not there, or no longer: it expired, or its conversation was deleted."""
+    """The export does not exist, has expired, or its conversation was deleted."""
 
     code = "export_not_found"
 
@@ -113,193 +126,200 @@ class StepNotFound(NotFound):
 
 
 class Unauthenticated(ParleyError):
-    """Who asks is not known: no credential, or one that does not hold. The message never repeats it."""
+    """The caller is not authenticated: the credential is missing or not valid. The message never repeats it."""
 
     code = "unauthenticated"
 
 
 class CredentialTooLong(Invalid):
-    """A credential is too long for the cookie of a browser's session."""
+    """A credential is too long for the cookie of a browser session."""
 
     code = "credential_too_long"
 
 
 class CookieTooLarge(Invalid):
-    """The Cookie header of a request to the console is over its limit."""
+    """The Cookie header of a request to the console exceeds its limit."""
 
     code = "cookie_too_large"
 
 
 class Forbidden(ParleyError):
-    """Who asks is known, and may not do this."""
+    """The caller is authenticated, but may not do this."""
 
     code = "permission_denied"
 
 
 class ApprovalRequired(Forbidden):
-    """A person has to approve this tool call first, or approved another one than this."""
+    """A person must approve this tool call first, or approved a different call."""
 
     code = "approval_required"
 
 
 class ModelNotAllowed(Forbidden):
-    """The agent's definition does not let callers choose this model."""
+    """The agent's definition does not allow callers to choose this model."""
 
     code = "model_not_allowed"
 
 
 class TokenLimitExceeded(Forbidden):
-    """More tokens are asked for than the agent's definition allows; `details['limit']` says how many it does."""
+    """The request asks for more tokens than the agent's definition allows; `details['limit']` is the limit."""
 
     code = "token_limit_exceeded"
 
 
 class ForgedRequest(Forbidden):
-    """A form did not come from a page of the console that this browser was given."""
+    """A form was not sent from a page of the console that this browser received."""
 
     code = "forged_request"
 
 
 class DefinitionForbidden(Forbidden):
-    """What a definition names belongs to this machine, and its author is somewhere else."""
+    """A definition names programs, files or secrets of this machine, but its author is not on this machine."""
 
     code = "definition_forbidden"
 
 
 class LinkRefused(Forbidden):
-    """A link that this server has not signed, or not like this."""
+    """The server did not sign this link, or the link was changed."""
 
     code = "link_refused"
 
 
 class LinkExpired(Forbidden):
-    """The link was good once."""
+    """The link has expired."""
 
     code = "link_expired"
 
 
 class RuntimeRevoked(Unauthenticated):
-    """The runtime was known, and another one has taken its place, or the operator has revoked it."""
+    """The runtime was replaced by a newer pairing, or revoked by the operator."""
 
     code = "runtime_revoked"
 
 
 class InvalidPairingToken(Unauthenticated):
-    """Unknown, expired, used, or issued by another server: which one is nobody's business."""
+    """The pairing code is unknown, expired, used, or issued by another server. Callers do not learn which."""
 
     code = "invalid_pairing_token"
 
 
 class RateLimited(ParleyError):
-    """Too much was asked for, or too often; `details['retry_after']` says how many seconds to wait."""
+    """The caller sent too many requests, or asked for too much; `details['retry_after']` is the seconds to wait."""
 
     code = "rate_limited"
 
 
 class TooManyUnfinished(RateLimited):
-    """The principal has as many unfinished runs as it may have."""
+    """The principal has reached its limit of unfinished runs."""
 
     code = "too_many_unfinished"
 
 
 class Stopping(ParleyError):
-    """This process is about to end and takes nothing more; another one will, or the next. `details['retry_after']`."""
+    """This process is about to stop and accepts no more work. Retry after `details['retry_after']` seconds: another
+    process answers then."""
 
     code = "stopping"
 
 
 class SignatureRefused(Unauthenticated):
-    """A signed request whose token does not hold; in the words of contract 003."""
+    """The token of a signed request is not valid; the runtime control plane (003) defines the message texts."""
 
     code = "signature_refused"
 
 
 class ClaimMismatch(Forbidden):
-    """A signed request that carries what its token does not claim."""
+    """A signed request contains a value that its token does not claim."""
 
     code = "claim_mismatch"
 
 
 class ContextMismatch(Forbidden):
-    """A request speaks for somebody else than who asks, or of a run or a conversation that is not theirs."""
+    """A request names another user than its caller, or a run or conversation that is not the caller's."""
 
     code = "context_mismatch"
 
 
 class IssuerUnavailable(ParleyError):
-    """The issuer's keys cannot be fetched, so its tokens can be neither trusted nor refused."""
+    """The issuer's keys cannot be fetched, so its tokens can be neither accepted nor rejected."""
 
     code = "issuer_unavailable"
 
 
 class Conflict(ParleyError):
-    """It does not fit to how things stand."""
+    """The request conflicts with the current state."""
 
     code = "conflict"
 
 
 class ConversationBusy(Conflict):
-    """A task of the conversation was told to stop and has not stopped yet; try again."""
+    """A task of the conversation was asked to stop and has not stopped yet; retry."""
 
     code = "conversation_busy"
 
 
 class InvalidState(Conflict):
-    """What is asked for cannot be done as things stand; `details['state']` says how."""
+    """The operation is not possible in the current state; `details['state']` is that state."""
 
     code = "invalid_state"
 
 
 class NameTaken(Conflict):
-    """Names of live API keys are unique: they own what was done with them."""
+    """Another active API key has this name. Names must be unique, because runs belong to the name of their key."""
 
     code = "name_taken"
 
 
 class NotAnEdgeAgent(Conflict):
-    """Only an agent whose work is done by a paired runtime can be paired with one."""
+    """The agent cannot be paired: only agents whose work is done by a paired runtime can."""
 
     code = "not_an_edge_agent"
 
 
 class RuntimePackageMissing(NotFound):
-    """The package `parley-edge` is not installed beside the server, so the server cannot hand it out."""
+    """The package `parley-edge` is not installed on the server, so the server cannot offer it for download."""
 
     code = "runtime_package_missing"
 
 
 class TaskRunEnded(Conflict):
-    """A runtime reports an end, and the turn has ended otherwise."""
+    """A runtime reports the end of a turn that has already ended differently."""
 
     code = "task_run_ended"
 
 
 class VersionConflict(Conflict):
-    """Somebody else appended first: reload, decide again."""
+    """Another writer appended first: reload and decide again."""
 
     code = "version_conflict"
 
 
 class KeyTaken(Conflict):
-    """The idempotency key was stored by a rival append in the meantime."""
+    """A concurrent append stored the same idempotency key first."""
 
     code = "idempotency_key_taken"
 
 
 class Outdated(Conflict):
-    """A document has changed since it was read: read it again, decide again."""
+    """A document has changed since it was read: read it again and decide again."""
 
     code = "outdated"
 
 
+class StaleVersion(Conflict):
+    """The version that the writer expects to be current is not the current one: read the document and decide again."""
+
+    code = "stale_version"
+
+
 class CurrentVersion(Conflict):
-    """The version that holds cannot be deleted."""
+    """The current version of a document cannot be deleted."""
 
     code = "current_version"
 
 
 class KeyReused(Conflict):
-    """Same idempotency key, other payload."""
+    """The idempotency key was used before with a different payload."""
 
     code = "idempotency_key_reused"
 
@@ -309,13 +329,13 @@ class ConversationMismatch(Invalid):
 
 
 class Unsupported(ParleyError):
-    """Understood, but not possible here or now."""
+    """The request is valid, but not possible here or now."""
 
     code = "unsupported"
 
 
 class CannotPlan(Unsupported):
-    """The agent has neither a workflow nor a model that could make a plan."""
+    """The agent has neither a workflow nor a model that could create a plan."""
 
     code = "cannot_plan"
 
@@ -325,25 +345,25 @@ class PushNotSupported(Unsupported):
 
 
 class NoExtendedCard(Unsupported):
-    """The agent says nothing more to callers with credentials than to others."""
+    """The agent's extended card contains nothing more than its public card."""
 
     code = "no_extended_card"
 
 
 class ExtensionRequired(Invalid):
-    """The agent can only be spoken to by clients that know one of its extensions."""
+    """The agent requires an extension that the client did not name."""
 
     code = "extension_required"
 
 
 class ContentNotSupported(Invalid):
-    """A part's media type is none that the agent reads."""
+    """The agent does not read the media type of a part."""
 
     code = "content_not_supported"
 
 
 class MediaTypeNotSupported(Invalid):
-    """The request itself is not JSON."""
+    """The body of the request is not JSON."""
 
     code = "media_type_not_supported"
 
@@ -353,70 +373,70 @@ class MethodNotAllowed(Invalid):
 
 
 class HookNotFound(NotFound):
-    """The task has no push notification configuration of this id."""
+    """The task has no push notification configuration with this id."""
 
     code = "push_config_not_found"
 
 
 class OutboundRefused(Invalid):
-    """An address that this server does not connect to: not a public one, and not on the operator's list.
+    """The server does not connect to this address: it is not public, and not in the operator's list.
 
-    `details['why']` is `private_address`, `metadata_endpoint` or `invalid_url`, where it is about an address.
+    `details['why']` is `private_address`, `metadata_endpoint` or `invalid_url`, if the error is about an address.
     """
 
     code = "outbound_refused"
 
 
 class ReplyTooLarge(ParleyError):
-    """What a remote agent answers is larger than we take."""
+    """The response of a remote agent is larger than the limit."""
 
     code = "remote_too_large"
 
 
 class ReplyCompressed(ReplyTooLarge):
-    """A compressed answer, which may be of any size once it is unpacked; none was asked for."""
+    """The response is compressed although the request did not allow it; unpacked, it could have any size."""
 
     code = "remote_compressed"
 
 
 class UnknownToolPack(Invalid):
-    """No tool pack of this name is served here."""
+    """This server has no tool pack with this name."""
 
     code = "unknown_tool_pack"
 
 
 class ManifestInvalid(Invalid):
-    """A tool's manifest breaks its schema; `details['problems']` says where and how, each with its reason code."""
+    """A tool's manifest does not match its schema; `details['problems']` lists each place with a reason code."""
 
     code = "manifest_invalid"
 
 
 class PlanningFailed(ParleyError):
-    """An agent was asked for a plan, and there is none; `details['reason']` is the code of why."""
+    """An agent was asked for a plan and did not create one; `details['reason']` is the code of the reason."""
 
     code = "planning_failed"
 
 
 class ToolRequestInvalid(Invalid):
-    """A request to a tool cannot be carried out as it is; `details['problems']` says what is wrong, in sentences."""
+    """A request to a tool cannot be carried out; `details['problems']` lists the reasons as sentences."""
 
     code = "tool_request_invalid"
 
 
 class ToolNotFound(NotFound):
-    """The agent may use no tool of this name, or there is none."""
+    """The tool does not exist, or the agent may not use it."""
 
     code = "tool_not_found"
 
 
 class ExecutionNotFound(NotFound):
-    """No tool call of this id has ended in the conversation."""
+    """The conversation has no finished tool call with this id."""
 
     code = "execution_not_found"
 
 
 class ToolAmbiguous(Invalid):
-    """Several servers have a tool of this name; `details['tools']` says how each can be named."""
+    """Several servers have a tool with this name; `details['tools']` lists the full name of each."""
 
     code = "tool_ambiguous"
 
@@ -426,25 +446,25 @@ class UnknownMethod(Invalid):
 
 
 class UnknownMode(Invalid):
-    """Contract 002 has no such mode."""
+    """Contract 002 (plans, deliverables, tools, orchestrations) has no such mode."""
 
     code = "unknown_mode"
 
 
 class UnknownAction(Invalid):
-    """The mode has no such action, or it is not offered here."""
+    """The mode has no such action, or this server does not offer it."""
 
     code = "unknown_action"
 
 
 class ParamInvalid(Invalid):
-    """A parameter of an action is missing or is not what it must be; `details['field']` says which."""
+    """A parameter of an action is missing or not valid; `details['field']` is its name."""
 
     code = "param_invalid"
 
 
 class NotCapable(Forbidden):
-    """The agent lists what it can do, and this is not among it."""
+    """The agent lists its capabilities, and this is not one of them."""
 
     code = "not_capable"
 
@@ -454,7 +474,7 @@ class VersionNotSupported(Invalid):
 
 
 class RunEnded(Conflict):
-    """A terminal run takes no input."""
+    """The run has ended and accepts no input."""
 
     code = "run_ended"
 
@@ -470,13 +490,13 @@ class LateResult(Conflict):
 
 
 class LeaseLost(Conflict):
-    """The executor's epoch is not the run's: another one has taken over."""
+    """The executor's epoch is not the current epoch of the run: another executor has taken over."""
 
     code = "lease_lost"
 
 
 class NotReady(Conflict):
-    """There is nothing to begin: no unread input, or a turn is under way."""
+    """No turn can begin: there is no unread input, or a turn is already running."""
 
     code = "not_ready"
 
@@ -488,18 +508,18 @@ class BrokenChain(ParleyError):
 
 
 class StoreUnavailable(ParleyError):
-    """The store refused the write (closed, full, read-only); nothing of it was kept."""
+    """The store refused the write (closed, full, read-only); nothing of it was stored."""
 
     code = "store_unavailable"
 
 
 class ExportFailed(Invalid):
-    """A conversation could not be made into a file of this format."""
+    """A conversation could not be exported in this format."""
 
     code = "export_failed"
 
 
 class ConfigurationError(ParleyError):
-    """A setting, a definition or an option cannot be used; the message names it."""
+    """A setting, a definition or an option is not valid; the message names it."""
 
     code = "configuration"

@@ -1,1 +1,1 @@
-"""Each contract is a face: it turns its wire into a command, and events back into its wire. Faces never decide."""
+"""Faces, one per contract: each translates requests to commands, and events to its format. Faces contain no rules."""

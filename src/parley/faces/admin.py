@@ -1,45 +1,34 @@
-"""Looking after a server over HTTP: API keys, signing keys, agents; and the public keys for everybody."""
+"""Operations for administrators and monitoring over HTTP: API keys, signing keys, runs, push, probes and metrics."""
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-from urllib.parse import parse_qsl
+import asyncio
+from typing import ClassVar, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
-from starlette.datastructures import QueryParams
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from parley.clock import iso, now_ms
-from parley.core.access import USER_SCOPES, Principal
-from parley.core.access import Scope as Right
-from parley.core.agents import Agent
-from parley.core.artifacts import text_of
-from parley.core.runs import State
-from parley.core.views import View
-from parley.engine.deliveries import Deliveries, Kept
-from parley.engine.exchange import Exchange
-from parley.engine.hooks import Entry, Hooks
-from parley.engine.ports import Listing
-from parley.errors import Invalid, InvalidJson, ParleyError
-from parley.faces.a2a.reading import page_size, time_ms
-from parley.faces.http import Endpoint, Headers, answer, check_text, read_json
-from parley.faces.identity import demanded
-from parley.faces.paging import page_cursor, page_token
-from parley.faces.refusals import refuse
+from parley.errors import Invalid, ParleyError, Stopping
+from parley.execution.admission import STOPPING_WAIT_S
+from parley.http.face import Face, Request, Response, operation
+from parley.http.requests import Headers, page_cursor, page_size, page_token, place_token, time_ms
+from parley.push.hooks import HookEntry, Hooks
+from parley.runs.frames import MailDeliveries, StoredDelivery
+from parley.runs.listing import UsageQuery, sum_runs, sum_tree
+from parley.runs.rules.access import USER_SCOPES, Principal
+from parley.runs.rules.agents import Agent
+from parley.runs.rules.content import text_of
+from parley.runs.rules.state import State
+from parley.runs.rules.usage import shown
+from parley.runs.rules.view import View
+from parley.runs.service import Exchange
+from parley.runs.store import Listing, Readiness
 from parley.security.keys import ApiKey, ApiKeys
 from parley.security.signing import SigningKeys
+from parley.telemetry.metrics import MEDIA, Gauge, Metrics
 
-MAX_BODY = 64 * 1024
 MAX_SAID = 500
+Query = TypeVar("Query", bound=Struct)
 DAY_MS = 24 * 3600 * 1000
-
-T = TypeVar("T")
-Reply = tuple[int, object]
-Action = Callable[[Scope, Receive], Awaitable[Reply]]
-
-_PRIVATE: Headers = [(b"cache-control", b"no-store")]
-_PUBLIC: Headers = [(b"cache-control", b"public, max-age=300")]
 
 
 class NewKey(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -59,9 +48,20 @@ class RunQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     page_token: str = ""
 
 
-class Admin:
+class UsageParams(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    principal: str | None = None
+    conversation: str | None = None
+    task: str | None = None
+    since: str | None = None
+    until: str | None = None
+    page_token: str = ""
+
+
+class Admin(Face[Principal]):
+    max_body = 64 * 1024
+
     def __init__(
-        self, exchange: Exchange, keys: ApiKeys, signing: SigningKeys, hooks: Hooks, deliveries: Deliveries
+        self, exchange: Exchange, keys: ApiKeys, signing: SigningKeys, hooks: Hooks, deliveries: MailDeliveries
     ) -> None:
         self._exchange = exchange
         self._keys = keys
@@ -69,177 +69,304 @@ class Admin:
         self._hooks = hooks
         self._deliveries = deliveries
 
-    def routes(self) -> list[Route]:
-        return [
-            _route("GET", "/admin/whoami", self.whoami),
-            _route("GET", "/admin/keys", self.keys, "admin"),
-            _route("POST", "/admin/keys", self.create_key, "admin"),
-            _route("DELETE", "/admin/keys/{id}", self.revoke_key, "admin"),
-            _route("POST", "/admin/signing/rotate", self.rotate, "admin"),
-            _route("GET", "/admin/agents", self.agents, "admin"),
-            _route("GET", "/admin/push", self.push, "admin"),
-            _route("POST", "/admin/push/{task}/{id:path}/redrive", self.redrive, "admin"),
-            _route("GET", "/admin/deliveries", self.deliveries, "admin"),
-            _route("GET", "/admin/runs", self.runs, "admin"),
-            Route("/.well-known/jwks.json", Endpoint(self.jwks), methods=["GET"]),
-        ]
+    @operation("GET", "/admin/whoami")
+    async def whoami(self, request: Request[Principal]) -> Response:
+        principal = request.caller
+        return Response(
+            200,
+            {
+                "principal": str(principal),
+                "kind": principal.kind,
+                "name": principal.name,
+                "scopes": sorted(principal.scopes),
+                "agents": sorted(principal.agents),
+            },
+        )
 
-    async def whoami(self, scope: Scope, receive: Receive) -> Reply:
-        principal: Principal = scope["principal"]
-        return 200, {
-            "principal": str(principal), "kind": principal.kind, "name": principal.name,
-            "scopes": sorted(principal.scopes), "agents": sorted(principal.agents),
-        }  # fmt: skip
+    @operation("GET", "/admin/keys", permission="admin")
+    async def keys(self, request: Request[Principal]) -> Response:
+        return Response(200, {"keys": [key_view(key) for key in await self._keys.list()]})
 
-    async def keys(self, scope: Scope, receive: Receive) -> Reply:
-        return 200, {"keys": [key_view(key) for key in await self._keys.list()]}
-
-    async def create_key(self, scope: Scope, receive: Receive) -> Reply:
-        wanted = _decoded(await read_json(receive, MAX_BODY), NewKey)
+    @operation("POST", "/admin/keys", permission="admin", body=NewKey)
+    async def create_key(self, request: Request[Principal], wanted: NewKey) -> Response:
         scopes = USER_SCOPES if wanted.scopes is UNSET else wanted.scopes
         expires_at = expiry(wanted.expires_days, now_ms())
         key, token = await self._keys.create(wanted.name, scopes, wanted.agents, expires_at)
-        return 201, {**key_view(key), "token": token}
+        return Response(201, {**key_view(key), "token": token})
 
-    async def revoke_key(self, scope: Scope, receive: Receive) -> Reply:
-        return 200, key_view(await self._keys.revoke(scope["path_params"]["id"]))
+    @operation("DELETE", "/admin/keys/{id}", permission="admin")
+    async def revoke_key(self, request: Request[Principal]) -> Response:
+        return Response(200, key_view(await self._keys.revoke(request.path["id"])))
 
-    async def rotate(self, scope: Scope, receive: Receive) -> Reply:
+    @operation("POST", "/admin/signing/rotate", permission="admin")
+    async def rotate(self, request: Request[Principal]) -> Response:
         key = await self._signing.rotate()
-        return 200, {"kid": key.kid, "createdAt": iso(key.created_at)}
+        return Response(200, {"kid": key.kid, "createdAt": iso(key.created_at)})
 
-    async def agents(self, scope: Scope, receive: Receive) -> Reply:
-        return 200, {"agents": [agent_view(agent) for agent in self._exchange.agents.values()]}
+    @operation("GET", "/admin/agents", permission="admin")
+    async def agents(self, request: Request[Principal]) -> Response:
+        return Response(200, {"agents": [agent_view(agent) for agent in self._exchange.agents.values()]})
 
-    async def push(self, scope: Scope, receive: Receive) -> Reply:
-        """A page of them: `dead=true` for those that were given up, `after=TASK/ID` to go on."""
-        query = QueryParams(scope["query_string"])
+    @operation("GET", "/admin/push", permission="admin")
+    async def push(self, request: Request[Principal]) -> Response:
+        """List push notification configurations by page: `dead=true` for those that failed for good, `after=TASK/ID`
+        for the next page."""
+        query = request.query
         task, _, id_ = query.get("after", "").partition("/")
         entries, more = await self._hooks.page((task, id_), dead=query.get("dead") == "true")
-        return 200, {"push": [push_view(entry) for entry in entries], "next": "/".join(more) if more else None}
+        return Response(
+            200, {"push": [push_view(entry) for entry in entries], "next": "/".join(more) if more else None}
+        )
 
-    async def redrive(self, scope: Scope, receive: Receive) -> Reply:
-        place = scope["path_params"]
-        return 200, push_view(await self._hooks.redrive(place["task"], place["id"]))
+    @operation("POST", "/admin/push/{task}/{id:path}/redrive", permission="admin")
+    async def redrive(self, request: Request[Principal]) -> Response:
+        place = request.path
+        return Response(200, push_view(await self._hooks.redrive(place["task"], place["id"])))
 
-    async def deliveries(self, scope: Scope, receive: Receive) -> Reply:
-        """What providers told about what was sent, in the order of their ids; `after=ID` to go on."""
-        kept = await self._deliveries.page(QueryParams(scope["query_string"]).get("after", ""))
-        return 200, {"deliveries": [delivery_view(one) for one in kept]}
+    @operation("GET", "/admin/deliveries", permission="admin")
+    async def deliveries(self, request: Request[Principal]) -> Response:
+        """List delivery events of providers in the order of their ids; `after=ID` for the next page."""
+        kept = await self._deliveries.page(request.query.get("after", ""))
+        return Response(200, {"deliveries": [delivery_view(one) for one in kept]})
 
-    async def runs(self, scope: Scope, receive: Receive) -> Reply:
-        """Everybody's runs, latest status first, by pages."""
-        query = _query(scope)
+    @operation("GET", "/admin/runs", permission="admin")
+    async def runs(self, request: Request[Principal]) -> Response:
+        """List the runs of all principals by page, latest status first."""
+        query = _query(request, RunQuery)
         size = page_size(query.page_size)
         listing = Listing(
-            query.principal, query.agent, query.context_id, _state(query.state),
-            None if query.since is None else time_ms(query.since, "since"), page_cursor(query.page_token), size,
-        )  # fmt: skip
+            query.principal,
+            query.agent,
+            query.context_id,
+            _state(query.state),
+            None if query.since is None else time_ms(query.since, "since"),
+            page_cursor(query.page_token),
+            size,
+        )
         found, total = await self._exchange.store.list_runs(listing)
         views = [await self._exchange.view(run.id) for run in found]
         runs = [run_view(view, await self._latest(view)) for view in views]
-        return 200, {"runs": runs, "nextPageToken": page_token(found, size), "totalSize": total}
+        return Response(200, {"runs": runs, "nextPageToken": page_token(found, size), "totalSize": total})
+
+    @operation("GET", "/admin/usage", permission="admin")
+    async def usage(self, request: Request[Principal]) -> Response:
+        """Add up tokens and cost: of the runs of a principal or a conversation that were created in a time range, or of
+        one `task` and the runs that it started."""
+        query = _query(request, UsageParams)
+        if query.task is None:
+            found = await sum_runs(self._exchange.store, _usage_query(query))
+        elif any((query.principal, query.conversation, query.since, query.until, query.page_token)):
+            raise Invalid("task cannot be combined with other filters.", field="task")
+        else:
+            run = await self._exchange.visible(query.task, request.caller)
+            found = await sum_tree(self._exchange.store, run)
+        return Response(
+            200,
+            {
+                "runs": found.runs,
+                "usage": shown(found.totals),
+                "complete": found.complete,
+                "nextPageToken": place_token(found.after),
+            },
+        )
 
     async def _latest(self, view: View) -> str:
-        """What was said last."""
+        """Return the text of the last message of a run."""
         said = view.status.said or (view.history[-1] if view.history else None)
         return text_of(await self._exchange.attachments.loaded(said.parts)) if said else ""
 
-    async def jwks(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            published = await self._signing.jwks()
-        except ParleyError as error:
-            return await refuse(send, error)
-        return await answer(send, 200, published, _PUBLIC)
+
+class PublicKeys(Face[None]):
+    """Serves the public keys that verify cards, webhooks and tokens of this server."""
+
+    headers: ClassVar[Headers] = [(b"cache-control", b"public, max-age=300")]
+
+    def __init__(self, signing: SigningKeys) -> None:
+        self._signing = signing
+
+    @operation("GET", "/.well-known/jwks.json", open=True)
+    async def jwks(self, request: Request[None]) -> Response:
+        return Response(200, await self._signing.jwks())
 
 
 def key_view(key: ApiKey) -> dict[str, object]:
-    """Everything about a key but what it is recognised by."""
+    """Render an API key without its secret."""
     return {
-        "id": key.id, "name": key.name, "scopes": sorted(key.scopes), "agents": sorted(key.agents),
+        "id": key.id,
+        "name": key.name,
+        "scopes": sorted(key.scopes),
+        "agents": sorted(key.agents),
         "createdAt": iso(key.created_at),
         "expiresAt": None if key.expires_at is None else iso(key.expires_at),
         "lastUsedAt": None if key.last_used_at is None else iso(key.last_used_at),
-    }  # fmt: skip
+    }
 
 
-def push_view(entry: Entry) -> dict[str, object]:
-    """How a push notification configuration fares; nothing of what it is authenticated with."""
+def push_view(entry: HookEntry) -> dict[str, object]:
+    """Render the state of a push notification configuration, without its credentials."""
     due = entry.record.due
     return {
-        "task": entry.hook.task, "id": entry.hook.id, "receiver": entry.hook.receiver, "version": entry.hook.version,
-        "state": entry.state, "delivered": entry.kept.cursor, "attempts": entry.kept.attempts,
-        "rejected": entry.kept.rejected, "reason": entry.kept.reason, "since": iso(entry.record.at),
+        "task": entry.hook.task,
+        "id": entry.hook.id,
+        "receiver": entry.hook.receiver,
+        "version": entry.hook.version,
+        "state": entry.state,
+        "delivered": entry.kept.cursor,
+        "attempts": entry.kept.attempts,
+        "rejected": entry.kept.rejected,
+        "reason": entry.kept.reason,
+        "since": iso(entry.record.at),
         "nextAt": iso(due) if due is not None and entry.state == "retrying" else None,
-    }  # fmt: skip
+    }
 
 
-def delivery_view(kept: Kept) -> dict[str, object]:
+def delivery_view(kept: StoredDelivery) -> dict[str, object]:
     delivery = kept.delivery
     return {
-        "eventId": delivery.id, "provider": delivery.provider, "deliveryState": delivery.state,
-        "about": delivery.about, "payload": delivery.payload, "receivedAt": iso(kept.at),
-    }  # fmt: skip
+        "eventId": delivery.id,
+        "provider": delivery.provider,
+        "deliveryState": delivery.state,
+        "about": delivery.about,
+        "payload": delivery.payload,
+        "receivedAt": iso(kept.at),
+    }
 
 
 def run_view(view: View, latest: str) -> dict[str, object]:
     run, origin = view.run, view.run.origin
     return {
-        "id": run.id, "agent": run.agent, "principal": run.principal, "contextId": run.conversation,
-        "state": run.state.value, "createdAt": iso(run.created_at), "statusAt": iso(run.status_at),
-        "parent": run.parent, "origin": None if origin is None else {"task": origin.run, "at": origin.seq},
+        "id": run.id,
+        "agent": run.agent,
+        "principal": run.principal,
+        "contextId": run.conversation,
+        "state": run.state.value,
+        "createdAt": iso(run.created_at),
+        "statusAt": iso(run.status_at),
+        "parent": run.parent,
+        "origin": None if origin is None else {"task": origin.run, "at": origin.seq},
         "said": latest[:MAX_SAID],
-    }  # fmt: skip
+    }
 
 
 def agent_view(agent: Agent) -> dict[str, object]:
     return {
-        "slug": agent.slug, "name": agent.name, "description": agent.description, "version": agent.version,
-        "visibility": agent.visibility, "allow": agent.allow, "model": agent.model, "tools": agent.tools,
-        "capabilities": agent.capabilities, "limits": agent.limits, "rescue": agent.rescue, "replies": agent.replies,
-    }  # fmt: skip
+        "slug": agent.slug,
+        "name": agent.name,
+        "description": agent.description,
+        "version": agent.version,
+        "visibility": agent.visibility,
+        "allow": agent.allow,
+        "model": agent.model,
+        "tools": agent.tools,
+        "capabilities": agent.capabilities,
+        "limits": agent.limits,
+        "rescue": agent.rescue,
+        "replies": agent.replies,
+    }
 
 
 def expiry(days: float | None, now: int) -> int | None:
     if days is None:
         return None
     if not 0 < days <= 36_500:
-        raise Invalid("A key expires in more than 0 and at most 36500 days.", field="expiresDays")
+        raise Invalid("expiresDays must be more than 0 and at most 36500.", field="expiresDays")
     return now + int(days * DAY_MS)
 
 
-def _route(method: str, path: str, action: Action, right: Right | None = None) -> Route:
-    async def handle(scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            demanded(scope, right)
-            status, content = await action(scope, receive)
-        except ParleyError as error:
-            return await refuse(send, error, _PRIVATE)
-        return await answer(send, status, content, _PRIVATE)
-
-    return Route(path, Endpoint(handle), methods=[method])
-
-
-def _query(scope: Scope) -> RunQuery:
-    given = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+def _query(request: Request[Principal], kind: type[Query]) -> Query:
     try:
-        return msgspec.convert(given, RunQuery, strict=False)
+        return msgspec.convert(dict(request.query), kind, strict=False)
     except msgspec.ValidationError as error:
         raise Invalid(str(error)) from None
+
+
+def _usage_query(query: UsageParams) -> UsageQuery:
+    return UsageQuery(
+        query.principal,
+        query.conversation,
+        None if query.since is None else time_ms(query.since, "since"),
+        None if query.until is None else time_ms(query.until, "until"),
+        page_cursor(query.page_token),
+    )
 
 
 def _state(name: str | None) -> State | None:
     try:
         return State(name) if name else None
     except ValueError:
-        raise Invalid(f"The state is one of {', '.join(State)}.", field="state") from None
+        raise Invalid(f"state must be one of {', '.join(State)}.", field="state") from None
 
 
-def _decoded(body: bytes, kind: type[T]) -> T:
-    check_text(body)
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError as error:
-        raise Invalid(str(error)) from None
-    except msgspec.DecodeError as error:
-        raise InvalidJson(f"The request is not JSON: {error}") from None
+class Probes(Face[None]):
+    """Health probes: the process answers, and it can accept work."""
+
+    headers: ClassVar[Headers] = []
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._readiness = Readiness(exchange.store)
+
+    @operation("GET", "/healthz", open=True)
+    async def health(self, request: Request[None]) -> Response:
+        return Response(200, {"status": "ok"})
+
+    @operation("GET", "/readyz", open=True)
+    async def ready(self, request: Request[None]) -> Response:
+        """Answer 200 if the store can be read and written, so that work can be accepted."""
+        if self._exchange.admission.stopping:
+            wait = [(b"retry-after", b"%d" % STOPPING_WAIT_S)]
+            return Response(503, {"status": "stopping", "code": Stopping.code}, wait)
+        if (error := await self._readiness.error()) is not None:
+            return Response(503, {"status": "unavailable", "code": error.code})
+        return Response(200, {"status": "ok"})
+
+
+# `GET /metrics` for Prometheus. It shows which agents exist and how busy they are, so it requires admin.
+
+MOST_WAITING = 1000
+"""Queues are counted up to this length; a longer queue needs action in any case."""
+STORE_S = 2.0
+"""Longest time to wait for the database."""
+
+
+class MetricsFace(Face[Principal]):
+    headers: ClassVar[Headers] = []
+
+    def __init__(self, metrics: Metrics, exchange: Exchange) -> None:
+        self._metrics = metrics
+        self._exchange = exchange
+
+    @operation("GET", "/metrics", permission="admin")
+    async def show(self, request: Request[Principal]) -> Response:
+        gauges = await self._gauges()
+        return Response(200, await asyncio.to_thread(self._metrics.text, gauges), media=MEDIA)
+
+    async def _gauges(self) -> list[Gauge]:
+        exchange, members = self._exchange, self._exchange.membership
+        return [
+            Gauge("parley_followers", "Open streams and waiting callers.", {"": exchange.streams.followers}),
+            Gauge("parley_runs_under_way", "Turns that run in this process.", exchange.execution.busy),
+            Gauge("parley_replicas", "Replicas that are alive, this one included.", {"": len(members.alive)}),
+            Gauge("parley_leads", "1 if this replica is the leader, else 0.", {"": int(members.leads)}),
+            *await self._kept(),
+        ]
+
+    async def _kept(self) -> list[Gauge]:
+        """Return the gauges of the store. Monitoring gets an answer even if the database does not answer."""
+        about = "1 if the database answered this request, else 0."
+        try:
+            async with asyncio.timeout(STORE_S):
+                waiting, size = await self._waiting(), await self._exchange.store.size()
+        except (ParleyError, TimeoutError):
+            return [Gauge("parley_store_up", about, {"": 0})]
+        return [
+            Gauge("parley_store_up", about, {"": 1}),
+            Gauge("parley_store_bytes", "Size of the database in bytes.", {"": size}),
+            Gauge("parley_runs_waiting", "Runs that wait for a slot of their agent.", waiting),
+        ]
+
+    async def _waiting(self) -> dict[str, int]:
+        """Return the number of waiting runs by agent; only for agents with a limit: runs of others do not wait long."""
+        store, agents = self._exchange.store, self._exchange.agents.values()
+        limited = [agent.slug for agent in agents if agent.limits.max_concurrent is not None]
+        return {slug: len(await store.runs_in(State.SUBMITTED, agent=slug, limit=MOST_WAITING)) for slug in limited}

@@ -1,1 +1,1 @@
-"""Language models. Each module implements the engine's Llm port; what a vendor needs is imported with its module."""
+"""Language models. Each module implements the engine's Llm port and imports its vendor's package only when used."""

@@ -1,4 +1,4 @@
-"""Anthropic's messages. They take no temperature; a definition that asks for one is refused."""
+"""Anthropic's Messages API. It is used without a temperature; a definition that sets one is refused."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
@@ -8,24 +8,37 @@ from typing import Any, cast
 import anthropic
 import httpx2
 from anthropic.types import RawMessageStreamEvent
+from msgspec.structs import replace
 
-from parley.engine.ports import Answered, Delta, Finish, Sampling, Speech, Usage
 from parley.errors import ReplyTooLarge
-from parley.models.content import READS, File, Piece, Words, pieces
-from parley.models.endpoint import Endpoint
-from parley.models.functions import Calls, schema_of
+from parley.models.endpoint import ModelEndpoint
+from parley.models.llm import (
+    READS,
+    Answered,
+    CallFragments,
+    Delta,
+    Finish,
+    ModelFile,
+    Piece,
+    Sampling,
+    Speech,
+    TextContent,
+    TokenUsage,
+    pieces,
+    schema_of,
+)
 
 BASE_URL = "https://api.anthropic.com"
 KEY_FROM = "ANTHROPIC_API_KEY"
 MAX_TOKENS = 4096
-"""Asked for when the definition says nothing: the vendor wants a number."""
+"""Default when the definition sets none: the vendor requires a number."""
 _ROLES = {"user": "user", "agent": "assistant"}
 _REASONS = {"end_turn": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
 
 
 @dataclass(frozen=True)
 class AnthropicModel:
-    endpoint: Endpoint
+    endpoint: ModelEndpoint
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -36,7 +49,7 @@ class AnthropicModel:
         async with (
             self._client() as client,
             await self._opened(client, request) as events,
-            aclosing(self._heard(events)) as outputs,
+            aclosing(self._read_stream(events)) as outputs,
         ):
             async for output in outputs:
                 yield output
@@ -44,9 +57,13 @@ class AnthropicModel:
     def _client(self) -> anthropic.AsyncAnthropic:
         end = self.endpoint
         return anthropic.AsyncAnthropic(
-            api_key=end.key(), base_url=end.base_url, max_retries=end.retries, http_client=end.http(),
-            timeout=end.timeout, open_telemetry=False,
-        )  # fmt: skip
+            api_key=end.key(),
+            base_url=end.base_url,
+            max_retries=end.retries,
+            http_client=end.http(),
+            timeout=end.timeout,
+            open_telemetry=False,
+        )
 
     async def _opened(
         self, client: anthropic.AsyncAnthropic, request: dict[str, Any]
@@ -61,14 +78,16 @@ class AnthropicModel:
         except (anthropic.AnthropicError, httpx2.HTTPError, httpx2.InvalidURL, ReplyTooLarge) as error:
             raise self.endpoint.unreachable(error, late=False) from None
 
-    async def _heard(self, events: anthropic.AsyncStream[RawMessageStreamEvent]) -> AsyncGenerator[Answered, None]:
-        usage, reason, ended, calls = Usage(self.endpoint.model), "unknown", False, Calls()
+    async def _read_stream(
+        self, events: anthropic.AsyncStream[RawMessageStreamEvent]
+    ) -> AsyncGenerator[Answered, None]:
+        usage, reason, ended, calls = TokenUsage(self.endpoint.model), "unknown", False, CallFragments()
         try:
             async for event in cast(AsyncIterator[Any], events):
                 match event.type:
                     case "message_start":
                         counted = event.message.usage
-                        usage = Usage(event.message.model, counted.input_tokens, counted.output_tokens)
+                        usage = _usage(event.message.model, counted)
                         yield usage
                     case "content_block_delta" if event.delta.type == "text_delta":
                         yield Delta(event.delta.text)
@@ -78,7 +97,7 @@ class AnthropicModel:
                         calls.more(event.index, event.delta.partial_json)
                     case "message_delta":
                         reason = event.delta.stop_reason or reason
-                        usage = Usage(usage.model, usage.input_tokens, event.usage.output_tokens)
+                        usage = replace(usage, output_tokens=event.usage.output_tokens)
                         yield usage
                     case "message_stop":
                         ended = True
@@ -87,7 +106,7 @@ class AnthropicModel:
         except (anthropic.AnthropicError, httpx2.HTTPError, ReplyTooLarge, OSError) as error:
             raise self.endpoint.broken_off(f"{type(error).__name__}: {error}") from None
         except (ValueError, TypeError, AttributeError) as error:
-            raise self.endpoint.nonsense(error) from None
+            raise self.endpoint.invalid_response(error) from None
         if not ended:
             raise self.endpoint.broken_off("The stream ended without message_stop.")
         for wanted in calls.ended():
@@ -111,8 +130,21 @@ class AnthropicModel:
         return request
 
 
+def _usage(model: str, counted: Any) -> TokenUsage:
+    """Return the tokens at the start of an answer. The vendor counts tokens in its cache apart from `input_tokens`."""
+    cached = getattr(counted, "cache_read_input_tokens", None) or 0
+    written = getattr(counted, "cache_creation_input_tokens", None) or 0
+    return TokenUsage(
+        model,
+        counted.input_tokens,
+        counted.output_tokens,
+        cached_tokens=cached,
+        uncounted_tokens=cached + written,
+    )
+
+
 def _content(speech: Speech) -> list[dict[str, Any]]:
-    """Results come before everything else in a message."""
+    """Return the content blocks of a message. Tool results must come first."""
     results = [
         {"type": "tool_result", "tool_use_id": one.id, "content": one.text, "is_error": one.failed}
         for one in speech.results
@@ -122,12 +154,12 @@ def _content(speech: Speech) -> list[dict[str, Any]]:
 
 
 def _block(piece: Piece) -> dict[str, Any]:
-    if isinstance(piece, Words):
+    if isinstance(piece, TextContent):
         return {"type": "text", "text": piece.text}
     return {"type": "image" if piece.is_image else "document", "source": _source(piece)}
 
 
-def _source(file: File) -> dict[str, Any]:
+def _source(file: ModelFile) -> dict[str, Any]:
     if file.url is not None:
         return {"type": "url", "url": file.url}
     return {"type": "base64", "media_type": file.media_type, "data": file.base64}

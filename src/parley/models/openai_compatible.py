@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, and every server that speaks them."""
+"""OpenAI's Chat Completions API, and servers that are compatible with it."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
@@ -8,15 +8,28 @@ from typing import Any, cast
 import httpx2
 import msgspec
 import openai
+from msgspec.structs import replace
 from openai.types.chat import ChatCompletionChunk
 
-from parley.core.functions import Function, Wanted
-from parley.engine.ports import Answered, Delta, Finish, Sampling, Speech, Usage
 from parley.errors import ContentNotSupported, ModelError, ReplyTooLarge
-from parley.models.content import READS, File, Piece, Words, pieces
-from parley.models.endpoint import Endpoint
-from parley.models.functions import Calls, schema_of
+from parley.models.endpoint import ModelEndpoint
+from parley.models.llm import (
+    READS,
+    Answered,
+    CallFragments,
+    Delta,
+    Finish,
+    ModelFile,
+    Piece,
+    Sampling,
+    Speech,
+    TextContent,
+    TokenUsage,
+    pieces,
+    schema_of,
+)
 from parley.telemetry.trace import current
+from parley.tools.rules.mcp import Function, WantedCall
 
 BASE_URL = "https://api.openai.com/v1"
 KEY_FROM = "OPENAI_API_KEY"
@@ -25,7 +38,7 @@ _ROLES = {"user": "user", "agent": "assistant"}
 
 @dataclass(frozen=True)
 class OpenAiCompatible:
-    endpoint: Endpoint
+    endpoint: ModelEndpoint
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -36,7 +49,7 @@ class OpenAiCompatible:
         async with (
             self._client() as client,
             await self._opened(client, request) as chunks,
-            aclosing(self._heard(chunks)) as outputs,
+            aclosing(self._read_stream(chunks, sampling)) as outputs,
         ):
             async for output in outputs:
                 yield output
@@ -44,9 +57,12 @@ class OpenAiCompatible:
     def _client(self) -> openai.AsyncOpenAI:
         end = self.endpoint
         return openai.AsyncOpenAI(
-            api_key=end.key(), base_url=end.base_url, max_retries=end.retries, http_client=end.http(),
+            api_key=end.key(),
+            base_url=end.base_url,
+            max_retries=end.retries,
+            http_client=end.http(),
             timeout=end.timeout,
-        )  # fmt: skip
+        )
 
     async def _opened(
         self, client: openai.AsyncOpenAI, request: dict[str, Any]
@@ -61,13 +77,19 @@ class OpenAiCompatible:
         except (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, ReplyTooLarge) as error:
             raise self.endpoint.unreachable(error, late=False) from None
 
-    async def _heard(self, chunks: openai.AsyncStream[ChatCompletionChunk]) -> AsyncGenerator[Answered, None]:
+    async def _read_stream(
+        self, chunks: openai.AsyncStream[ChatCompletionChunk], sampling: Sampling
+    ) -> AsyncGenerator[Answered, None]:
         reason: str | None = None
-        calls = Calls()
+        calls = CallFragments()
+        usage = TokenUsage(sampling.model or self.endpoint.model, temperature=sampling.temperature)
         try:
             async for chunk in cast(AsyncIterator[Any], chunks):
+                # Some servers count no tokens; every chunk names the model.
+                if (told := _usage(chunk, usage)) != usage:
+                    yield (usage := told)
                 _note_calls(chunk, calls)
-                for output in self._outputs(chunk):
+                for output in _outputs(chunk):
                     if isinstance(output, Finish):
                         reason = output.reason
                     else:
@@ -77,30 +99,13 @@ class OpenAiCompatible:
         except (openai.OpenAIError, httpx2.HTTPError, ReplyTooLarge, OSError) as error:
             raise self.endpoint.broken_off(f"{type(error).__name__}: {error}") from None
         except (ValueError, TypeError, AttributeError) as error:
-            raise self.endpoint.nonsense(error) from None
-        # Told last: what the answer took comes after the reason why it ended.
+            raise self.endpoint.invalid_response(error) from None
+        # Yielded last, because vendors send the token usage after the finish reason.
         if reason is None:
             raise self.endpoint.broken_off("The stream ended without a finish_reason.")
         for wanted in calls.ended():
             yield wanted
         yield Finish(reason)
-
-    def _outputs(self, chunk: Any) -> list[Delta | Usage | Finish]:
-        """A chunk, which a compatible server may fill less carefully than OpenAI does."""
-        found: list[Delta | Usage | Finish] = []
-        choices = cast(list[Any], chunk.choices or [])
-        for choice in choices[:1]:
-            text = choice.delta.content if choice.delta else None
-            if text:
-                if not isinstance(text, str):
-                    raise TypeError("delta.content is not text")
-                found.append(Delta(text))
-            if choice.finish_reason:
-                found.append(Finish(str(choice.finish_reason)))
-        if chunk.usage:
-            model = str(chunk.model or self.endpoint.model)
-            found.append(Usage(model, chunk.usage.prompt_tokens, chunk.usage.completion_tokens))
-        return found
 
     def _request(self, messages: Sequence[Speech], sampling: Sampling) -> dict[str, Any]:
         system = [{"role": "system", "content": sampling.instructions}] if sampling.instructions else []
@@ -116,13 +121,14 @@ class OpenAiCompatible:
         if sampling.temperature is not None:
             request["temperature"] = sampling.temperature
         if sampling.max_tokens is not None:
-            # OpenAI has renamed it; the others mostly know the old name.
+            # OpenAI renamed this parameter; most compatible servers know only the old name.
             own = self.endpoint.base_url == BASE_URL
             request["max_completion_tokens" if own else "max_tokens"] = sampling.max_tokens
         return request
 
     def _traced(self) -> dict[str, str]:
-        """A server of one's own belongs to the trace; a public vendor is not told what its customers' callers do."""
+        """Return trace headers for the operator's own server. The public vendor gets none: it must not learn about the
+        callers' traces."""
         trace = current()
         if self.endpoint.base_url == BASE_URL or not trace.traceparent:
             return {}
@@ -130,10 +136,40 @@ class OpenAiCompatible:
         return {"traceparent": trace.traceparent, **state}
 
 
-def _note_calls(chunk: Any, calls: Calls) -> None:
+def _outputs(chunk: Any) -> list[Delta | Finish]:
+    """Return the outputs of a chunk. Compatible servers may leave out fields that OpenAI always sends."""
+    found: list[Delta | Finish] = []
+    choices = cast(list[Any], chunk.choices or [])
+    for choice in choices[:1]:
+        text = choice.delta.content if choice.delta else None
+        if text:
+            if not isinstance(text, str):
+                raise TypeError("delta.content is not text")
+            found.append(Delta(text))
+        if choice.finish_reason:
+            found.append(Finish(str(choice.finish_reason)))
+    return found
+
+
+def _usage(chunk: Any, known: TokenUsage) -> TokenUsage:
+    """Return the model and tokens, as far as this chunk and the chunks before it report them."""
+    model = str(chunk.model or known.model)
+    if not chunk.usage:
+        return replace(known, model=model)
+    details = getattr(chunk.usage, "prompt_tokens_details", None)
+    return replace(
+        known,
+        model=model,
+        input_tokens=chunk.usage.prompt_tokens,
+        output_tokens=chunk.usage.completion_tokens,
+        cached_tokens=getattr(details, "cached_tokens", None),
+    )
+
+
+def _note_calls(chunk: Any, calls: CallFragments) -> None:
     for choice in cast(list[Any], chunk.choices or [])[:1]:
         for place, piece in enumerate(cast(list[Any], (choice.delta.tool_calls if choice.delta else None) or [])):
-            # Not everybody who is compatible counts the calls.
+            # Not every compatible server numbers the calls.
             index = piece.index if isinstance(piece.index, int) else place
             calls.begin(index, piece.id, piece.function.name if piece.function else None)
             calls.more(index, piece.function.arguments if piece.function else None)
@@ -145,7 +181,8 @@ def _function(function: Function) -> dict[str, Any]:
 
 
 def _messages(speech: Speech) -> list[dict[str, Any]]:
-    """Each result is a message of its own; a message that only calls has no content."""
+    """Convert a message to API messages. Each tool result is a message of its own; a message with only tool calls has
+    no content."""
     results = [{"role": "tool", "tool_call_id": one.id, "content": one.text} for one in speech.results]
     if not speech.parts and not speech.calls:
         return results
@@ -155,26 +192,26 @@ def _messages(speech: Speech) -> list[dict[str, Any]]:
     return [*results, message]
 
 
-def _call(wanted: Wanted) -> dict[str, Any]:
+def _call(wanted: WantedCall) -> dict[str, Any]:
     arguments = msgspec.json.encode(wanted.input or {}).decode()
     return {"id": wanted.id, "type": "function", "function": {"name": wanted.name, "arguments": arguments}}
 
 
 def _message(speech: Speech) -> dict[str, Any]:
     found = pieces(speech.parts)
-    if all(isinstance(piece, Words) for piece in found):
-        text = "\n".join(piece.text for piece in found if isinstance(piece, Words))
+    if all(isinstance(piece, TextContent) for piece in found):
+        text = "\n".join(piece.text for piece in found if isinstance(piece, TextContent))
         return {"role": _ROLES[speech.role], "content": text}
     return {"role": _ROLES[speech.role], "content": [_block(piece) for piece in found]}
 
 
 def _block(piece: Piece) -> dict[str, Any]:
     match piece:
-        case Words(text):
+        case TextContent(text):
             return {"type": "text", "text": text}
-        case File(url=str()) if not piece.is_image:
-            raise ContentNotSupported(f"This agent's model reads {piece.media_type} only as bytes, not by its address.")
-        case File() if piece.is_image:
+        case ModelFile(url=str()) if not piece.is_image:
+            raise ContentNotSupported(f"This agent's model accepts {piece.media_type} only as bytes, not as a URL.")
+        case ModelFile() if piece.is_image:
             return {"type": "image_url", "image_url": {"url": piece.url or piece.data_url}}
-        case File():
+        case ModelFile():
             return {"type": "file", "file": {"filename": piece.name or "file.pdf", "file_data": piece.data_url}}

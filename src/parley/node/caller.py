@@ -1,10 +1,10 @@
-"""The caller's object of contract 004: `send`, `subscribe` and `get`, in its words and flat shapes.
+"""The caller's object of the registry contract (004): `send`, `subscribe` and `get`, with its names and flat results.
 
     async with A2A("http://127.0.0.1:8300") as a2a:
         result = await a2a.send({"method": "message/send", "params": {"message": {…}}})
 
-It speaks A2A 0.3 over JSON-RPC, as the contract does, to any server. A stream that breaks is taken up again after the
-last event that was seen, and a send is repeated under its key, where the server understands that.
+It calls any server over A2A 0.3 with JSON-RPC, as the contract does. A stream that breaks is resumed after the last
+event that was received, and a send is repeated with its idempotency key, if the server supports that.
 """
 
 import asyncio
@@ -14,39 +14,40 @@ from typing import Any, cast
 
 import httpx2
 
-from parley.certificates import certificates
-from parley.client import Client, RemoteError, Unreachable
+from parley.client import UNSUPPORTED, Client, RemoteError, Unreachable
+from parley.client.http import FIRST_RETRIES, RETRIES, pause_s, token_headers
+from parley.errors import IssuerUnavailable
 from parley.ids import new_id
-from parley.node.flat import TERMINAL, WAITING, Flattener
-from parley.node.words import Address, Json, PeerUnavailable
+from parley.node.messages import TERMINAL, WAITING, Address, Flattener, Json, PeerUnavailable
 from parley.security.netguard import Guard, GuardedTransport
-from parley.security.replies import MAX_BYTES, LimitedTransport
+from parley.security.outbound import MAX_BYTES, LimitedTransport, certificates
 from parley.telemetry.trace import current, headers_for
 
 CONNECT_S, READ_S = 30.0, 300.0
-"""As the contract's own client has them."""
-TRIES, FIRST_TRIES = 8, 3
-"""How often a task is asked for that is under way, and one that is not."""
-_PAUSE_S = 0.25
-_LONGEST_S = 5.0
+"""The same timeouts as in the contract's own client."""
 _STREAMS = ("message/stream", "message/sendSubscribe", "tasks/resubscribe")
-_UNSUPPORTED = -32004
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
 
 Where = Callable[[bool], Awaitable[Address]]
-"""Where the other one is; asked anew (True) after it could not be reached there, or did not let us in."""
-Seen = Callable[[int | None, Exception | None], None]
-"""Told of every answer's status, or how a call ended without one."""
+"""Finds the address of the server. Called with True after the server could not be reached or refused the token."""
+OnAnswer = Callable[[int | None, Exception | None], None]
+"""Called with the status of each answer, or with the error of a call without an answer."""
 
 
 class A2A:
-    """`where` is an address, or who knows it; a client of one's own (`http`) is not closed with this. With
-    `repeats=False` nothing that may have arrived is sent twice: not every server knows idempotency keys."""
+    """Calls one A2A server. `where` is its URL, or a function that finds it. A client passed as `http` is not closed by
+    this object. With `repeats=False` a message that may have arrived is not sent again, for servers without
+    idempotency keys."""
 
     def __init__(
-        self, where: str | Where, *, token: str | None = None, http: httpx2.AsyncClient | None = None,
-        seen: Seen | None = None, repeats: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        where: str | Where,
+        *,
+        token: str | None = None,
+        http: httpx2.AsyncClient | None = None,
+        seen: OnAnswer | None = None,
+        repeats: bool = True,
+    ) -> None:
         self._where = _fixed(Address("", where, token)) if isinstance(where, str) else where
         self._own = http is None
         self._http = http or open_http()
@@ -61,30 +62,30 @@ class A2A:
             await self._http.aclose()
 
     async def send(self, request: Json, *, key: str | None = None) -> Json:
-        """What `request["method"]` answers, flat; `message/send` waits until the task ends or asks something."""
+        """Call `request["method"]` and return its flat result. `message/send` waits until the task ends or asks."""
         method, params = str(request["method"]), completed(dict(request.get("params") or {}))
         if method in _STREAMS:
             return await self._last(self.subscribe({"method": method, "params": params}, key=key))
         key = key or (new_id() if method == "message/send" else None)
-        result = await self._tried(lambda client, headers: client.call(method, params, headers), key)
+        result = await self._retried(lambda client, headers: client.call(method, params, headers), key)
         return Flattener().flat(result) if _is_task_or_message(result) else result
 
     async def get(self, path: str) -> Json:
-        """`/tasks/{id}`, as it is now."""
+        """Return the current state of `/tasks/{id}`."""
         head, _, task = path.strip("/").partition("/")
         if head != "tasks" or not task:
-            raise ValueError(f"{path!r} is not /tasks/ID.")
+            raise ValueError(f"The path must be /tasks/ID, not {path!r}.")
 
         async def read(client: Client, headers: Json) -> Any:
             return await client.call("tasks/get", {"id": task}, headers)
 
-        return Flattener().flat(await self._tried(read, None))
+        return Flattener().flat(await self._retried(read, None))
 
     async def cancel(self, task: str) -> Json:
         return await self.send({"method": "tasks/cancel", "params": {"id": task}})
 
     async def subscribe(self, request: Json, *, key: str | None = None) -> AsyncGenerator[Json, None]:
-        """Events until the task ends or waits for somebody, through broken connections."""
+        """Yield events until the task ends or waits for input. Broken connections are resumed."""
         stream = _Stream(str(request["method"]), completed(dict(request.get("params") or {})), key or new_id())
         tries, anew = 0, False
         while True:
@@ -97,41 +98,42 @@ class A2A:
                 if stream.over:
                     return
             except httpx2.TransportError as error:
-                self._note(None, error)
+                self._report(None, error)
                 broke = error
             except RemoteError as error:
-                self._note(error.status)
-                if stream.task and error.rpc == _UNSUPPORTED and stream.method == "tasks/resubscribe":
-                    # A server that cannot resume refuses to follow what has ended: its end is what there is to say.
+                self._report(error.status)
+                if stream.task and error.rpc == UNSUPPORTED and stream.method == "tasks/resubscribe":
+                    # A server that cannot resume refuses to stream an ended task, so return its final state.
                     yield await self.get(f"/tasks/{stream.task}")
                     return
-                if anew or not _unlet(error):
+                if not _is_retried(error, anew):
                     raise
                 broke = error
             tries, anew = tries + 1, True
             await self._pause(tries, broke, stream.task)
-            stream.goes_on()
+            stream.resume()
 
     async def _connection(self, stream: "_Stream", anew: bool) -> AsyncGenerator[Json, None]:
         client, headers = await self._client(anew, stream.key)
         async with aclosing(client.events(stream.method, stream.params, {**headers, **stream.cursor})) as replies:
             begun = False
             async for id_, reply in replies:
-                event = stream.heard(id_, reply)
+                event = stream.read(id_, reply)
                 if not begun:
-                    self._note(200)
+                    self._report(200)
                 begun = True
                 yield event
                 if stream.ends:
                     return
 
     async def _pause(self, tries: int, broke: Exception, task: str) -> None:
-        """Before the next attempt, if there is to be one."""
-        if not task and not self._repeats and not isinstance(broke, _UNSENT) and not _unlet(broke):
-            raise PeerUnavailable("The connection broke before the peer answered; it may have begun all the same.")
-        if tries > (TRIES if task else FIRST_TRIES):
-            raise PeerUnavailable("The peer cannot be reached.") from broke
-        await asyncio.sleep(0 if _unlet(broke) else min(_PAUSE_S * 2**tries, _LONGEST_S))
+        """Wait before the next attempt. Raises if there should be no further attempt."""
+        if not task and not self._repeats and not isinstance(broke, _UNSENT) and not isinstance(broke, RemoteError):
+            raise PeerUnavailable("The connection broke before the peer answered; it may still have started the work.")
+        if tries > (RETRIES if task else FIRST_RETRIES):
+            why = f": {broke.message}" if isinstance(broke, RemoteError) else "."
+            raise PeerUnavailable(f"The peer cannot be reached{why}") from broke
+        await asyncio.sleep(0 if _is_unauthenticated(broke) else pause_s(tries))
 
     async def _last(self, events: AsyncGenerator[Json, None]) -> Json:
         last: Json = {}
@@ -142,14 +144,13 @@ class A2A:
 
     async def _client(self, anew: bool, key: str | None) -> tuple[Client, dict[str, str]]:
         at = await self._where(anew)
-        token = {"Authorization": f"Bearer {at.token}"} if at.token else {}
         keyed = {"Idempotency-Key": key} if key else {}
-        # Repeated sends are ours to decide on, so nothing of it is left to the client.
-        headers = {"A2A-Version": "0.3", **headers_for(current()), **token, **keyed}
+        # This class decides which sends are repeated, so the client must not retry.
+        headers = {"A2A-Version": "0.3", **headers_for(current()), **token_headers(at.token), **keyed}
         return Client(at.url, http=self._http), headers
 
-    async def _tried(self, ask: Callable[[Client, dict[str, str]], Awaitable[Any]], key: str | None) -> Any:
-        """Once more, elsewhere perhaps, when it was not let in, or could not be reached."""
+    async def _retried(self, ask: Callable[[Client, dict[str, str]], Awaitable[Any]], key: str | None) -> Any:
+        """Make a call. If the token was refused or the server not reached, find the address again and retry."""
         tries = 0
         while True:
             try:
@@ -157,25 +158,25 @@ class A2A:
                 result = await ask(client, headers)
             except Unreachable as error:
                 broke = error.__cause__ if isinstance(error.__cause__, Exception) else error
-                self._note(None, broke)
+                self._report(None, broke)
             except RemoteError as error:
-                self._note(error.status)
-                if tries or not _unlet(error):
+                self._report(error.status)
+                if not _is_retried(error, tries > 0):
                     raise
                 broke = error
             else:
-                self._note(200)
+                self._report(200)
                 return result
             tries += 1
             await self._pause(tries, broke, "" if key else "known")
 
-    def _note(self, status: int | None, error: Exception | None = None) -> None:
+    def _report(self, status: int | None, error: Exception | None = None) -> None:
         if self._seen is not None:
             self._seen(status, error)
 
 
 class _Stream:
-    """How far a stream has come, and how it is taken up."""
+    """Position in a stream, and the request that resumes it."""
 
     def __init__(self, method: str, params: Json, key: str) -> None:
         self.method = method
@@ -196,14 +197,15 @@ class _Stream:
 
     @property
     def ends(self) -> bool:
-        """A task that was just answered may still be shown as it waited: only what happens to it counts."""
+        """True if the stream has ended. A task that was just answered may still be shown as waiting, so only its later
+        events count."""
         return self._status in TERMINAL or (self._status in WAITING and self._happened)
 
     @property
     def over(self) -> bool:
         return self._status in TERMINAL or self._status in WAITING
 
-    def heard(self, id_: int | None, reply: Json) -> Json:
+    def read(self, id_: int | None, reply: Json) -> Json:
         if "error" in reply:
             raise RemoteError(reply["error"])
         self._after = id_ if id_ is not None else self._after
@@ -212,14 +214,16 @@ class _Stream:
         self._status, self._happened = event["status"], result.get("kind") == "status-update"
         return event
 
-    def goes_on(self) -> None:
-        """A server that numbers its events goes on after the last one; of any other the task is followed anew."""
+    def resume(self) -> None:
+        """Prepare the request that resumes the stream. A server that numbers its events continues after the last one;
+        with any other server the task is followed again."""
         if self.task and self._after is None:
             self.method, self.params, self.key = "tasks/resubscribe", {"id": self.task}, None
 
 
 def open_http(guard: Guard | None = None) -> httpx2.AsyncClient:
-    """A client for calls to peers, without proxies of the environment. `guard` decides which addresses are called."""
+    """Open a client for calls to peers. It ignores proxies of the environment. `guard` decides which addresses may be
+    called."""
     plain = httpx2.AsyncHTTPTransport(verify=certificates(), trust_env=False)
     transport = LimitedTransport(plain if guard is None else GuardedTransport(guard), MAX_BYTES)
     timeout = httpx2.Timeout(READ_S, connect=CONNECT_S)
@@ -227,7 +231,7 @@ def open_http(guard: Guard | None = None) -> httpx2.AsyncClient:
 
 
 def completed(params: Json) -> Json:
-    """With what A2A wants and the contract's examples leave out."""
+    """Return the parameters with the fields that A2A requires but the contract's examples leave out."""
     message = params.get("message")
     if isinstance(message, dict):
         params["message"] = {"kind": "message", "role": "user", "messageId": new_id(), **message}
@@ -245,5 +249,11 @@ def _fixed(address: Address) -> Where:
     return where
 
 
-def _unlet(error: Exception) -> bool:
+def _is_unauthenticated(error: Exception) -> bool:
     return isinstance(error, RemoteError) and error.status == 401
+
+
+def _is_retried(error: RemoteError, anew: bool) -> bool:
+    """Tell whether to repeat a call: once with another token; and as long as the peer cannot ask the platform about our
+    token, because then it has not started any work."""
+    return error.reason == IssuerUnavailable.code.upper() or (_is_unauthenticated(error) and not anew)

@@ -1,10 +1,9 @@
-"""Whom a node can ask: cards that are read at the start and when they change, addresses at the moment of asking."""
+"""Peers that a node can ask. Cards are read at the start and at each change; addresses are looked up for each call."""
 
 import asyncio
 from contextlib import aclosing, suppress
 
-from parley.node.platform import Happening, Platform
-from parley.node.words import (
+from parley.node.messages import (
     Address,
     Peer,
     PeerRefused,
@@ -13,21 +12,31 @@ from parley.node.words import (
     PlatformUnreachable,
     briefing,
 )
+from parley.node.platform import FeedEvent, PlatformClient
 from parley.telemetry import tell
 
 IDEMPOTENT = "urn:parley:extension:idempotency-key:1"
 RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 _CARD = "AGENT_CARD_UPDATED"
-_ALL = frozenset((
-    "WORKSPACE_PROVISIONING", "WORKSPACE_MOVED", "WORKSPACE_REMOVED", "WORKSPACE_UPDATED", "WORKSPACE_ONLINE",
-    "WORKSPACE_OFFLINE", "WORKSPACE_DEGRADED", "WORKSPACE_PAUSED", "WORKSPACE_HIBERNATED",
-))  # fmt: skip
-"""After these somebody else may be a peer, or another than before; a card comes along with who registers anew."""
+_ALL = frozenset(
+    (
+        "WORKSPACE_PROVISIONING",
+        "WORKSPACE_MOVED",
+        "WORKSPACE_REMOVED",
+        "WORKSPACE_UPDATED",
+        "WORKSPACE_ONLINE",
+        "WORKSPACE_OFFLINE",
+        "WORKSPACE_DEGRADED",
+        "WORKSPACE_PAUSED",
+        "WORKSPACE_HIBERNATED",
+    )
+)
+"""Events after which the list of peers may have changed. A node that registers again sends its card."""
 _STALE = (400, 410)
 
 
 class Peers:
-    def __init__(self, platform: Platform, registered: asyncio.Event) -> None:
+    def __init__(self, platform: PlatformClient, registered: asyncio.Event) -> None:
         self._platform = platform
         self._known: dict[str, Peer] = {}
         self._addresses: dict[str, Address] = {}
@@ -46,7 +55,7 @@ class Peers:
         return briefing(self.all)
 
     def repeats(self, id_: str) -> bool:
-        """Whether a peer says that it knows a message again which it has had before."""
+        """Tell whether a peer recognises repeated messages by their key."""
         found = self._known.get(id_)
         return found is not None and IDEMPOTENT in found.extensions
 
@@ -60,7 +69,7 @@ class Peers:
                 await self._task
 
     async def where(self, id_: str, anew: bool) -> Address:
-        """By the platform, at this moment; the token of a pair serves until it is about to expire."""
+        """Return a peer's current address from the platform. A pair token is reused until shortly before it expires."""
         known = self._addresses.get(id_)
         if known is not None and known.fresh and not anew:
             return known
@@ -72,7 +81,7 @@ class Peers:
         except PlatformUnreachable as error:
             if known is not None and known.fresh:
                 return known
-            raise PeerUnavailable(f"Where {id_} is cannot be found out: {error.message}") from error
+            raise PeerUnavailable(f"The address of {id_} cannot be looked up: {error.message}") from error
         self._addresses[id_] = found
         return found
 
@@ -81,7 +90,7 @@ class Peers:
         self.read.set()
 
     async def _follow(self) -> None:
-        """The cards now, then what happens; again from where it broke off."""
+        """Read the cards, then follow the platform's feed. A broken feed is resumed."""
         tries = 0
         while True:
             await self._registered.wait()
@@ -89,9 +98,9 @@ class Peers:
                 async with aclosing(self._platform.events(self._after)) as events:
                     async for event in events:
                         tries = 0
-                        await self._heard(event)
+                        await self._handle(event)
             except PlatformRefused as error:
-                # A cursor that the platform does not know is of another time: what is there now is read anyway.
+                # The platform no longer knows the cursor; that is fine, because the current cards are read anyway.
                 self._after = None if error.status in _STALE else self._after
                 tell("node.feed_refused", status=error.status)
             except PlatformUnreachable:
@@ -99,20 +108,20 @@ class Peers:
             await asyncio.sleep(RETRY_S[min(tries, len(RETRY_S) - 1)])
             tries += 1
 
-    async def _heard(self, event: Happening | None) -> None:
+    async def _handle(self, event: FeedEvent | None) -> None:
         if event is None:
-            # Open before it reads, so that nothing falls between the two.
+            # The feed is opened before the cards are read, so that no change is missed in between.
             return await self.refresh()
         self._after = event.number if event.number is not None else self._after
         if event.event == _CARD and event.workspace_id in self._known:
-            await self._look_at(event.workspace_id)
+            await self._refresh_one(event.workspace_id)
         elif event.event == _CARD or event.event in _ALL:
             if event.event != "WORKSPACE_ONLINE":
                 self._addresses.pop(event.workspace_id, None)
             await self.refresh()
         return None
 
-    async def _look_at(self, id_: str) -> None:
+    async def _refresh_one(self, id_: str) -> None:
         try:
             self._known = {**self._known, id_: await self._platform.peer(id_)}
         except PlatformRefused:
@@ -121,5 +130,5 @@ class Peers:
 
 def _refused(id_: str, error: PlatformRefused) -> PeerRefused | PeerUnavailable:
     if error.status in (401, 403):
-        return PeerRefused(f"This node may not ask {id_}: {error.message}.")
+        return PeerRefused(f"This node is not allowed to ask {id_}: {error.message}.")
     return PeerUnavailable(f"{id_} cannot be asked: {error.message}.")

@@ -1,4 +1,4 @@
-"""What the operator of a node may set: as arguments of `Node`, or by `PARLEY_NODE_…` in the environment."""
+"""Settings of a node: arguments of `Node`, or environment variables `PARLEY_NODE_…`."""
 
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -9,37 +9,43 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from parley.errors import ConfigurationError
 from parley.settings import Settings
 
+__all__ = ["NodeSettings", "load"]
+
 PREFIX = "PARLEY_NODE_"
 
 
 class NodeSettings(BaseSettings):
+    """Settings of a node: arguments of `Node`, or environment variables `PARLEY_NODE_…`."""
+
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid")
 
-    platform: str = Field(description="The address of the platform.", pattern=r"^https?://.+")
-    id: str | None = Field(None, description="The node's UUID there; one is made up, and kept, if it is not given.")
-    name: str | None = Field(None, description="How it is called, if nobody has created it before.")
+    platform: str = Field(description="URL of the platform.", pattern=r"^https?://.+")
+    id: str | None = Field(None, description="UUID of the node. If not set, one is generated and stored.")
+    name: str | None = Field(None, description="Name of the node, if it does not exist on the platform yet.")
     registration_token: SecretStr | None = Field(
-        None, description="What came with it when it was created; needed the first time only."
+        None, description="Registration token that was returned when the node was created; needed only the first time."
     )
     token: SecretStr | None = Field(
-        None, description="Its own token, if it is not the one that is kept: a new one from an operator."
+        None, description="The node's own token, to replace the stored one: a new one from an operator."
     )
     host: str = Field("127.0.0.1", description="Address to listen on.")
-    port: int = Field(0, ge=0, le=65535, description="Port for HTTP; 0 takes a free one.")
-    url: str | None = Field(None, description="The address that peers call, if it differs from the one it listens on.")
-    data_dir: Path = Field(Path(".parley-node"), description="Where its token, its tasks and its keys live.")
-    store: Literal["sqlite", "memory"] = Field("sqlite", description="Where tasks are kept; memory forgets at exit.")
+    port: int = Field(0, ge=0, le=65535, description="Port for HTTP; 0 selects a free one.")
+    url: str | None = Field(
+        None, description="URL that peers call, if it differs from the address that the node listens on."
+    )
+    data_dir: Path = Field(Path(".parley-node"), description="Directory for the node's token, tasks and keys.")
+    store: Literal["sqlite", "memory"] = Field("sqlite", description="Store for tasks; memory loses them at exit.")
     introspect: bool = Field(
-        False, description="Ask the platform about every call, so that a changed hierarchy counts at once."
+        True, description="Ask the platform about every call, so that a revoked or moved pair is refused at once."
     )
     issuer: str | None = Field(
-        None, description="The platform's `public_url`, if the node reaches it under another address."
+        None, description="The platform's `public_url`, for a platform that does not name it at registration."
     )
-    heartbeat_s: float = Field(30.0, gt=0, description="How often it says that it is alive.")
+    heartbeat_s: float = Field(30.0, gt=0, description="Interval of heartbeats, in seconds.")
 
 
-class Given(TypedDict, total=False):
-    """The same as arguments of a function."""
+class NodeArguments(TypedDict, total=False):
+    """The node's settings as keyword arguments."""
 
     platform: str
     id: str | None
@@ -57,6 +63,7 @@ class Given(TypedDict, total=False):
 
 
 def load(**given: Any) -> NodeSettings:
+    """Read the settings. Arguments override the environment."""
     try:
         return NodeSettings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
@@ -66,10 +73,15 @@ def load(**given: Any) -> NodeSettings:
 
 
 def server_settings(node: NodeSettings, slug: str) -> Settings:
-    """What the exchange of a node is opened with; what a node does not say is as `PARLEY_…` says."""
+    """Return the server settings for a node's exchange. Other settings are read from `PARLEY_…`."""
     return Settings.model_validate(
         {
-            "data_dir": node.data_dir, "store": node.store, "default_agent": slug, "auth": "required",
-            "host": node.host, "port": node.port, "mcp": [],
+            "data_dir": node.data_dir,
+            "store": node.store,
+            "default_agent": slug,
+            "auth": "required",
+            "host": node.host,
+            "port": node.port,
+            "mcp": [],
         }
-    )  # fmt: skip
+    )

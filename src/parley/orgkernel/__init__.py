@@ -1,1 +1,2 @@
-"""The organisation kernel: roles, domains and graph workflows behind one agent (contract 001). It can be used alone."""
+"""The kernel of the organisation contract (001): roles, domains and graph workflows behind one agent. It can be used
+without the rest of Parley."""

@@ -1,19 +1,20 @@
-"""The organisation as one agent: its name, its mission, and what it can be asked for."""
+"""The organisation as one agent: its name, its description and its skills."""
 
 from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parley.core.agents import Agent, Limits, Skill, plain_skill
 from parley.orgkernel.definitions import PASSTHROUGH, Domain, Organisation, Workflow
 from parley.orgkernel.files import INLINE_BYTES
 from parley.orgkernel.graph import spine, steps
+from parley.runs.rules.agents import Agent, Limits, Skill, plain_skill
 
 LIMITS = Limits(max_concurrent=1, max_queued=10, timeout_s=600)
-"""One task at a time, ten that wait, ten minutes of work: the contract's configuration as it stands."""
+"""The defaults of the organisation contract (001): one task at a time, ten queued, ten minutes of work."""
 EXTRA: dict[str, object] = {"supportedProtocolVersions": ["1.0", "0.3"], "authentication": None}
-"""The contract's fields beside A2A's own; the face knows which credentials it asks for, and says so in the second."""
+"""Fields that the contract adds to the A2A card. The face fills in `authentication`, because it knows the accepted
+credentials."""
 MODES = ("text/plain", "text")
 NAME = "Organization Kernel"
 ALONE = "An agent without an active organization: it answers messages as they come."
@@ -23,25 +24,34 @@ _MAX_STEPS = 8
 _MAX_ROLES = 3
 
 
-class Offer(Struct, frozen=True):
-    """A skill, and what a message that asks for it is assigned to."""
+class SkillOffer(Struct, frozen=True):
+    """A skill, and the domain and workflow for messages that request it."""
 
     skill: Skill
     domain: str
     workflow: str = ""
-    """The id of its workflow; empty where the message decides."""
+    """Id of its workflow; empty if the message decides."""
 
 
 def blank_agent(slug: str) -> Agent:
-    """Only the organisation knows more of it: what a definition leaves out stays empty until that is read."""
+    """Return an empty agent. Fields that a definition leaves out stay empty until the organisation is read."""
     return Agent(
-        slug, "", "", version="", limits=LIMITS, rescue="resume", push=False, extra=dict(EXTRA),
-        input_modes=MODES, output_modes=MODES, inline_bytes=INLINE_BYTES,
-    )  # fmt: skip
+        slug,
+        "",
+        "",
+        version="",
+        limits=LIMITS,
+        rescue="resume",
+        push=False,
+        extra=dict(EXTRA),
+        input_modes=MODES,
+        output_modes=MODES,
+        inline_bytes=INLINE_BYTES,
+    )
 
 
 def described(agent: Agent, organisation: Organisation | None) -> Agent:
-    """The agent with its gaps filled by the organisation, or with plain words when none is active."""
+    """Return the agent with its empty fields filled: from the organisation, or with defaults if none is active."""
     known = organisation or Organisation("", NAME, ALONE, "1.0", "", (), (), ())
     own = agent.skills if agent.skills != (plain_skill(agent.slug, agent.name, agent.description),) else ()
     return replace(
@@ -57,9 +67,9 @@ def skills(organisation: Organisation) -> tuple[Skill, ...]:
     return tuple(one.skill for one in offers(organisation))
 
 
-def offers(organisation: Organisation) -> list[Offer]:
-    """One for each domain that some role works in, and one for each workflow of a domain that has several."""
-    found: dict[str, Offer] = {}
+def offers(organisation: Organisation) -> list[SkillOffer]:
+    """Return one skill for each domain that a role works in, and one for each workflow of a domain with several."""
+    found: dict[str, SkillOffer] = {}
     for workflow in organisation.workflows:
         domains = [one for one in workflow.domains if one != PASSTHROUGH and organisation.roles_for(one)]
         for id_ in domains:
@@ -78,25 +88,28 @@ def _description(organisation: Organisation) -> str:
 
 
 def _only_workflow(organisation: Organisation, domain: str) -> Workflow | None:
-    """The workflow that stands for its domain: the only one there, and in no other domain."""
+    """Return the domain's only workflow, if it belongs to no other domain; else None."""
     found = organisation.workflows_for(domain)
     return found[0] if len(found) == 1 and len(found[0].domains) == 1 else None
 
 
-def _of_domain(organisation: Organisation, domain: Domain) -> Offer:
-    """Named after its workflow where it has one alone: that is what a client would ask for."""
+def _of_domain(organisation: Organisation, domain: Domain) -> SkillOffer:
+    """Return the skill of a domain. A domain with only one workflow gets the workflow's name, because clients would ask
+    for that."""
     only, flows = _only_workflow(organisation, domain.id), organisation.workflows_for(domain.id)
     done_by = _done_by(organisation, (domain.id,))
     if only is not None:
         description = only.description or domain.description or f"{_steps(only)} {done_by}"
-        return Offer(Skill(domain.id, _name(only), description, (domain.id,), only.examples), domain.id, only.id)
+        return SkillOffer(Skill(domain.id, _name(only), description, (domain.id,), only.examples), domain.id, only.id)
     what = ", ".join(map(_name, flows)) or domain.name
-    return Offer(Skill(domain.id, domain.name, domain.description or f"{what}. {done_by}", (domain.id,)), domain.id)
+    return SkillOffer(
+        Skill(domain.id, domain.name, domain.description or f"{what}. {done_by}", (domain.id,)), domain.id
+    )
 
 
-def _of_workflow(organisation: Organisation, workflow: Workflow, domain: str) -> Offer:
+def _of_workflow(organisation: Organisation, workflow: Workflow, domain: str) -> SkillOffer:
     description = workflow.description or f"{_steps(workflow)} {_done_by(organisation, workflow.domains)}"
-    return Offer(
+    return SkillOffer(
         Skill(workflow.id, _name(workflow), description, workflow.domains, workflow.examples), domain, workflow.id
     )
 
@@ -106,7 +119,7 @@ def _name(workflow: Workflow) -> str:
 
 
 def _steps(workflow: Workflow) -> str:
-    """The steps on the way without failure: "Reproduce the bug, implement the fix."."""
+    """Return the steps of the success path: "Reproduce the bug, implement the fix."."""
     way = spine(workflow.graph)
     names = [workflow.graph.nodes[one].name for one in steps(workflow) if one in way]
     shown = [*names[:_MAX_STEPS], *(["…"] if len(names) > _MAX_STEPS else [])]

@@ -1,52 +1,61 @@
-"""What a message is about: which domain of an organisation, which role takes it, and by which workflow."""
+"""Classify a message: choose the domain of an organisation, the role and the workflow for it."""
 
 import re
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from parley.orgkernel.card import Offer, offers
-from parley.orgkernel.definitions import PASSTHROUGH, Edge, Graph, Node, Organisation, Role, Workflow
+from parley.orgkernel.card import SkillOffer, offers
+from parley.orgkernel.definitions import (
+    PASSTHROUGH,
+    Organisation,
+    Role,
+    Workflow,
+    WorkflowEdge,
+    WorkflowGraph,
+    WorkflowNode,
+)
 
 MAX_READ = 20_000
-"""What a message is about is said in its first pages."""
+"""Number of characters that are classified: the first pages of a message show what it is about."""
 MAX_GAP = 2
-"""How many words may stand between two of a phrase: "fix the login bug" holds "fix bug"."""
+"""Maximum number of other words between two words of a phrase: "fix the login bug" contains "fix bug"."""
 _WORD = re.compile(r"[^\W_]+")
 
 
-class Assignment(Struct, frozen=True):
-    """Who does it, and how. Without a role the message passes through."""
+class RoleAssignment(Struct, frozen=True):
+    """The domain, role and workflow for a message. A message without a role is answered directly."""
 
     domain: str
     role: Role | None = None
     workflow: Workflow | None = None
 
 
-def assign(organisation: Organisation, text: str) -> Assignment:
-    """The domain that the message speaks of most, and the role of the lowest authority that can work in it."""
+def assign(organisation: Organisation, text: str) -> RoleAssignment:
+    """Return the best matching domain, and the role with the lowest authority that can work in it."""
     words = words_of(text[:MAX_READ])
     named = _named(organisation, text[:MAX_READ], words)
     if named is not None:
         role = organisation.roles_for(named.domain)[0]
         workflow = organisation.workflow(named.workflow) or _workflow(organisation, named.domain, role, words)
-        return Assignment(named.domain, role, workflow)
+        return RoleAssignment(named.domain, role, workflow)
     scores = {
-        one.id: _score(organisation, one.id, words) for one in organisation.domains
+        one.id: _score(organisation, one.id, words)
+        for one in organisation.domains
         if one.id != PASSTHROUGH and organisation.roles_for(one.id)
-    }  # fmt: skip
+    }
     best = max(scores, key=lambda id_: scores[id_], default="")
     if not best or not scores[best]:
-        return Assignment(PASSTHROUGH)
+        return RoleAssignment(PASSTHROUGH)
     role = organisation.roles_for(best)[0]
-    return Assignment(best, role, _workflow(organisation, best, role, words))
+    return RoleAssignment(best, role, _workflow(organisation, best, role, words))
 
 
-def _named(organisation: Organisation, text: str, words: list[str]) -> Offer | None:
-    """The skill whose name or id the message begins with. A single word counts only by itself or before a colon:
-    "Analysis: the figures" asks for that skill, "Analysis shows a bug in the login" does not."""
+def _named(organisation: Organisation, text: str, words: list[str]) -> SkillOffer | None:
+    """Return the skill whose name or id starts the message. A single word counts only if it stands alone or before a
+    colon: "Analysis: the figures" requests that skill, "Analysis shows a bug in the login" does not."""
     title = words_of(text.partition(":")[0])
-    found: dict[int, Offer] = {}
+    found: dict[int, SkillOffer] = {}
     for offer in offers(organisation):
         for phrase in map(words_of, (offer.skill.name, offer.skill.id)):
             many = len(phrase)
@@ -60,7 +69,7 @@ def words_of(text: str) -> list[str]:
 
 
 def _stem(word: str) -> str:
-    """Enough to take "bugs" for "bug" and "files" for "file"."""
+    """Return a simple stem, so that "bugs" matches "bug" and "files" matches "file"."""
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
@@ -70,7 +79,7 @@ def _score(organisation: Organisation, id_: str, words: Sequence[str]) -> int:
     score = max((_hit(phrase, words) for phrase in named), default=0) + _hits(domain.triggers, words)[1]
     for workflow in organisation.workflows_for(id_):
         count, weight = _hits(_phrases(workflow), words)
-        # To be named is enough, however many phrases the workflow asks for.
+        # A workflow that is named matches, even if it requires several phrases.
         named = any(_hit(name, words) for name in _names(workflow))
         score += weight if named or count >= workflow.trigger_threshold else 0
     return score
@@ -81,13 +90,14 @@ def _phrases(workflow: Workflow) -> list[str]:
 
 
 def _names(workflow: Workflow) -> list[str]:
-    """Its name, and its id where that says something else."""
+    """Return the workflow's name, and its id unless the id begins with the name."""
     name, id_ = workflow.name.removesuffix(" Workflow"), workflow.id
     return [name] if words_of(id_)[: len(words_of(name))] == words_of(name) else [name, id_]
 
 
 def _workflow(organisation: Organisation, domain: str, role: Role, words: Sequence[str]) -> Workflow:
-    """The one that fits the words best; among equals one that the role knows; else the work as a single step."""
+    """Return the domain's workflow that matches the words best; among equals one that the role lists. A domain without
+    workflows gets one with a single step."""
     found = organisation.workflows_for(domain)
     if not found:
         return _single(organisation, domain, role)
@@ -97,17 +107,21 @@ def _workflow(organisation: Organisation, domain: str, role: Role, words: Sequen
 def _single(organisation: Organisation, domain: str, role: Role) -> Workflow:
     name = organisation.domain(domain).name
     nodes = {
-        "start": Node("start", "start", "Begin"),
-        "work": Node("work", "task", "Work on the task", max_retries=role.retries),
-        "stuck": Node("stuck", "escalate", "Ask for guidance", reason="The attempts brought no result"),
-        "done": Node("done", "exit", f"{name} complete"),
+        "start": WorkflowNode("start", "start", "Begin"),
+        "work": WorkflowNode("work", "task", "Work on the task", max_retries=role.retries),
+        "stuck": WorkflowNode("stuck", "escalate", "Ask for guidance", reason="The attempts brought no result"),
+        "done": WorkflowNode("done", "exit", f"{name} complete"),
     }
-    edges = (Edge("start", "work"), Edge("work", "done", "on_success"), Edge("work", "stuck", "on_exhaust"))
-    return Workflow(domain, name, domains=(domain,), graph=Graph("start", nodes, edges))
+    edges = (
+        WorkflowEdge("start", "work"),
+        WorkflowEdge("work", "done", "on_success"),
+        WorkflowEdge("work", "stuck", "on_exhaust"),
+    )
+    return Workflow(domain, name, domains=(domain,), graph=WorkflowGraph("start", nodes, edges))
 
 
 def _hits(phrases: Iterable[str], words: Sequence[str]) -> tuple[int, int]:
-    """How many phrases the words hold, and how much that weighs: a longer phrase says more."""
+    """Return how many phrases occur in the words, and their weight: longer phrases weigh more."""
     found = [weight for phrase in phrases if (weight := _hit(phrase, words))]
     return len(found), sum(found)
 

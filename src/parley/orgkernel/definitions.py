@@ -1,5 +1,8 @@
-"""What an organisation is made of: roles, domains and workflows, as the specification writes them and as they ship."""
+"""Definition of an organisation: roles, domains and workflows, as in the specification and in shipped files."""
 
+import operator
+import re
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Literal, cast
 
@@ -7,9 +10,107 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from parley.errors import Invalid
-from parley.orgkernel.shapes import Wrong, is_object, items_of, joined, members_of, shaped
-from parley.orgkernel.triggers import Trigger, parse_trigger
-from parley.orgkernel.wording import plain_name, title_name
+from parley.orgkernel.json_structs import Wrong, is_object, items_of, joined, members_of, shaped
+from parley.orgkernel.names import plain_name, title_name
+
+# Trigger expressions of a PACE plan: `metric op number [OR …]`, flags, and multiples of a role's own limit.
+
+Metric = Literal["failures", "failures_total", "context_fill", "turns_without_progress", "unrecoverable_error"]
+Op = Literal[">=", "<=", "==", ">", "<"]
+
+_METRICS: dict[str, Metric] = {
+    "failures": "failures",
+    "consecutive_failures": "failures",
+    "consecutive_tool_failures": "failures",
+    "tool_failures_consecutive": "failures",
+    "failures_total": "failures_total",
+    "tool_failures_total": "failures_total",
+    "context_fill": "context_fill",
+    "context_fill_pct": "context_fill",
+    "turns_without_progress": "turns_without_progress",
+    "turns_since_progress": "turns_without_progress",
+}
+_FLAGS: dict[str, tuple[Metric, float]] = {
+    "unrecoverable_error": ("unrecoverable_error", 1),
+    "critical_failure": ("unrecoverable_error", 1),
+    "context_exhausted": ("context_fill", 1),
+    "context_overflow": ("context_fill", 1),
+}
+_UNMEASURED = frozenset(("ontology_empty",))
+"""Conditions in shipped role files that this kernel does not measure; they are never true."""
+_LIMITS = ("max", "max_turns", "max_turns_without_progress")
+_COMPARE: dict[Op, Callable[[float, float], bool]] = {
+    ">=": operator.ge, "<=": operator.le, "==": operator.eq, ">": operator.gt, "<": operator.lt,
+}  # fmt: skip
+_OR = re.compile(r"(?<=\s)OR(?=\s)|\|\|", re.IGNORECASE)
+_CLAUSE = re.compile(
+    r"(?P<metric>[a-z_]+)\s*(?P<op>>=|<=|==|=|>|<)\s*"
+    r"(?:(?P<limit>[a-z_]+)\s*(?:\*\s*(?P<times>\d+(?:\.\d+)?))?|(?P<number>\d+(?:\.\d+)?)\s*(?P<percent>%?))",
+    re.IGNORECASE,
+)
+
+
+class TriggerMetrics(Struct, frozen=True):
+    """Metrics that a trigger can test."""
+
+    failures: int = 0
+    failures_total: int = 0
+    context_fill: float = 0.0
+    turns_without_progress: int = 0
+    unrecoverable_error: bool = False
+    max_turns_without_progress: int = 12
+
+
+class Clause(Struct, frozen=True):
+    metric: Metric
+    op: Op
+    number: float
+    of_limit: bool = False
+    """True if `number` is a multiple of the role's `max_turns_without_progress`."""
+    written: str = ""
+
+    def holds(self, metrics: TriggerMetrics) -> bool:
+        bound = self.number * metrics.max_turns_without_progress if self.of_limit else self.number
+        return _COMPARE[self.op](float(getattr(metrics, self.metric)), bound)
+
+
+Trigger = tuple[Clause, ...]
+"""Fires if one of its clauses is true; never fires if it has none."""
+
+
+def parse_trigger(text: str) -> Trigger:
+    """Parse a trigger. Raises Invalid, which names the clause that cannot be parsed."""
+    return tuple(_clause(one.strip()) for one in _OR.split(text.strip())) if text.strip() else ()
+
+
+def fired(trigger: Trigger, metrics: TriggerMetrics) -> Clause | None:
+    """Return the first clause that is true."""
+    return next((clause for clause in trigger if clause.holds(metrics)), None)
+
+
+def _clause(text: str) -> Clause:
+    flag = _FLAGS.get(text.lower())
+    if flag is not None:
+        return Clause(flag[0], ">=", flag[1], written=text)
+    if text.lower() in _UNMEASURED:
+        return Clause("failures", "<", 0, written=text)
+    match = _CLAUSE.fullmatch(text)
+    if match is None:
+        raise Invalid(f"{text!r} is not a condition; write metric op number, such as failures>=3", field="trigger")
+    metric = _METRICS.get(match["metric"].lower())
+    if metric is None:
+        raise Invalid(f"unknown metric {match['metric']!r}; use one of {', '.join(_METRICS)}", field="trigger")
+    op = _OPS[match["op"]]
+    if match["limit"] is not None:
+        if match["limit"].lower() not in _LIMITS:
+            raise Invalid(f"{match['limit']!r} is not a number and not one of {', '.join(_LIMITS)}", field="trigger")
+        return Clause(metric, op, float(match["times"] or 1), of_limit=True, written=text)
+    number = float(match["number"]) / (100 if match["percent"] else 1)
+    return Clause(metric, op, number, written=text)
+
+
+_OPS: dict[str, Op] = {">=": ">=", "<=": "<=", "==": "==", "=": "==", ">": ">", "<": "<"}
+
 
 Level = Literal["primary", "alternate", "contingent", "emergency"]
 NodeType = Literal["start", "task", "decision", "checkpoint", "escalate", "exit"]
@@ -18,7 +119,7 @@ Check = Literal["output_contains", "output_not_contains", "exit_code_zero", "any
 
 LEVELS: tuple[Level, ...] = ("primary", "alternate", "contingent", "emergency")
 PASSTHROUGH = "conversational"
-"""The domain of whatever fits no other."""
+"""Domain of messages that match no other domain."""
 _AUTHORITY = {"specialist": 1, "executive": 2, "commander": 3}
 _TRIGGERS: dict[Level, str] = {
     "primary": "",
@@ -27,7 +128,7 @@ _TRIGGERS: dict[Level, str] = {
     "emergency": "unrecoverable_error OR turns_without_progress > max*1.5 OR consecutive_tool_failures >= 8",
 }
 _ALWAYS_EMERGENCY = "consecutive_tool_failures >= 8 OR turns_without_progress > max*1.5"
-"""Whatever a role's own plan says: work that only fails must end."""
+"""Added to the emergency trigger of each role: work that only fails must end."""
 
 
 class Mission(Struct, frozen=True):
@@ -39,7 +140,7 @@ class Member(Struct, frozen=True):
 
 
 class Doctrine(Struct, frozen=True):
-    """How often a role reports, and how long it may try. None: as the organisation says."""
+    """A role's reporting interval and its limits on attempts. None means the organisation's default."""
 
     salute_interval_turns: int | None = None
     max_turns_without_progress: int | None = None
@@ -67,8 +168,9 @@ class Verify(Struct, frozen=True):
     value: str = ""
 
 
-class Node(Struct, frozen=True):
-    """One node of a workflow. How its work is done (from `command` on) is ours."""
+class WorkflowNode(Struct, frozen=True):
+    """One node of a workflow. The fields from `command` on are additions of this kernel: they define how the work is
+    done."""
 
     id: str = ""
     type: NodeType = "task"
@@ -81,26 +183,26 @@ class Node(Struct, frozen=True):
     reason: str = ""
     pace_level: Level = "contingent"
     command: tuple[str, ...] = ()
-    """A program and its arguments; a placeholder is an argument by itself, or the beginning of a path."""
+    """A program and its arguments. A placeholder is an argument of its own, or the beginning of a path."""
     timeout_s: float = 60.0
     output_file: str = ""
-    """What the tool says becomes this file, below the folder of the task."""
+    """File that the tool's output is written to, below the folder of the task."""
     needs_model: bool = False
-    """Passed over where there is no model but the offline one."""
+    """True if the node is skipped when only the offline model is configured."""
     runs_code: bool = True
-    """Whether the command may run files of the task. Then, once a model has written some, it needs approval."""
+    """True if the command may run files of the task. Then it needs approval once a model has written such files."""
 
 
-class Edge(Struct, frozen=True):
+class WorkflowEdge(Struct, frozen=True):
     start: str = field(default="", name="from")
     to: str = ""
     condition: Condition = "always"
 
 
-class Graph(Struct, frozen=True):
+class WorkflowGraph(Struct, frozen=True):
     start: str = ""
-    nodes: dict[str, Node] = {}
-    edges: tuple[Edge, ...] = ()
+    nodes: dict[str, WorkflowNode] = {}
+    edges: tuple[WorkflowEdge, ...] = ()
 
 
 class Workflow(Struct, frozen=True):
@@ -111,11 +213,11 @@ class Workflow(Struct, frozen=True):
     triggers: tuple[str, ...] = ()
     trigger_threshold: int = 1
     examples: tuple[str, ...] = ()
-    graph: Graph = Graph()
+    graph: WorkflowGraph = WorkflowGraph()
 
 
 class Pace(Struct, frozen=True):
-    """A level of a role, ready for use."""
+    """A PACE level of a role, with its trigger parsed."""
 
     level: Level
     description: str
@@ -136,12 +238,12 @@ class Role(Struct, frozen=True):
 
     @property
     def salute_interval(self) -> int:
-        """After how many turns it reports, if nothing changes."""
+        """Number of turns between two reports if nothing changes."""
         return max(1, self.doctrine.salute_interval_turns or 5)
 
     @property
     def patience(self) -> int:
-        """How many turns without progress it may take."""
+        """Number of turns without progress that are allowed."""
         return self.doctrine.max_turns_without_progress or 12
 
     @property
@@ -162,7 +264,8 @@ class Organisation(Struct, frozen=True):
     routing: dict[str, tuple[str, ...]] = {}
 
     def roles_for(self, domain: str) -> list[Role]:
-        """Who can work in a domain, the lowest authority first; among equals in the order of the routing table."""
+        """Return the roles that can work in a domain, lowest authority first; among equals in the order of the routing
+        table."""
         order = self.routing.get(domain, ())
         able = [role for role in self.roles if domain in role.domains]
         return sorted(able, key=lambda role: (role.authority, order.index(role.id) if role.id in order else len(order)))
@@ -171,7 +274,7 @@ class Organisation(Struct, frozen=True):
         return [workflow for workflow in self.workflows if domain in workflow.domains]
 
     def workflow(self, name: str) -> Workflow | None:
-        """By its id or by its name: reports hold either."""
+        """Find a workflow by its id or its name: reports contain either."""
         return next((one for one in self.workflows if name and name in (one.id, one.name)), None)
 
     def role(self, id_: str) -> Role | None:
@@ -183,7 +286,7 @@ class Organisation(Struct, frozen=True):
 
 
 class OrganisationFile(Struct, frozen=True):
-    """`active.json`. Shipped files lack `mission` and have `domain_routing` and `defaults` instead."""
+    """The file `active.json`. Shipped files have `domain_routing` and `defaults` instead of `mission`."""
 
     version: str = field(default="1.0", name="_version")
     org_id: str = ""
@@ -226,25 +329,31 @@ def read_organisation(value: object, wrong: Wrong) -> OrganisationFile:
     if not found.org_name and not found.org_id:
         wrong("org_name", "is missing")
     if not found.hierarchy:
-        wrong("hierarchy", "names no role, so nothing can be done")
+        wrong("hierarchy", "has no role, so no work can be done; add a role")
     return found
 
 
 def read_role(value: object, id_: str, defaults: Doctrine, wrong: Wrong) -> Role:
     found = shaped(_RoleFile, value, wrong)
     if found.role_id and found.role_id != id_:
-        wrong("role_id", f"is {found.role_id!r}, but the file is called after {id_!r}")
+        wrong("role_id", f"is {found.role_id!r}, but the file is named after {id_!r}")
     able, chain = found.capabilities, found.chain_of_command
     return Role(
-        id_, found.role_name or plain_name(id_), chain.authority_level or _AUTHORITY[found.role_type], chain.reports_to,
-        able.bst_domains, able.htn_plans, (*able.tools_primary, *able.tools_secondary),
-        _pace(found.pace_plan, wrong), _doctrine(found.doctrine, defaults),
-    )  # fmt: skip
+        id_,
+        found.role_name or plain_name(id_),
+        chain.authority_level or _AUTHORITY[found.role_type],
+        chain.reports_to,
+        able.bst_domains,
+        able.htn_plans,
+        (*able.tools_primary, *able.tools_secondary),
+        _pace(found.pace_plan, wrong),
+        _doctrine(found.doctrine, defaults),
+    )
 
 
 def _pace(plan: dict[str, Stage], wrong: Wrong) -> tuple[Pace, ...]:
     for name in plan.keys() - set(LEVELS):
-        wrong(f"pace_plan.{name}", f"is no level; there are {', '.join(LEVELS)}")
+        wrong(f"pace_plan.{name}", f"unknown level; use {', '.join(LEVELS)}")
     return tuple(_level(level, plan.get(level, Stage()), wrong) for level in LEVELS)
 
 
@@ -270,7 +379,7 @@ def _doctrine(own: Doctrine, usual: Doctrine) -> Doctrine:
 
 
 def read_domains(value: object, wrong: Wrong) -> tuple[Domain, ...]:
-    """A mapping by id, or a list; by itself, or as the member `domains` of an object with other members."""
+    """Read domains from a mapping by id or a list; or from the member `domains` of an object."""
     return tuple(
         Domain(id_, one.name or plain_name(id_), one.description, one.triggers)
         for id_, one in _by_id(_unwrapped(value, "domains"), "domains", Domain, wrong)
@@ -278,7 +387,7 @@ def read_domains(value: object, wrong: Wrong) -> tuple[Domain, ...]:
 
 
 def read_workflows(value: object, wrong: Wrong) -> tuple[Workflow, ...]:
-    """A library (`{"plans": {…}}`), a mapping of workflows by id, a list of them, or one alone."""
+    """Read workflows from a library (`{"plans": {…}}`), a mapping by id, a list, or a single workflow."""
     inner = _unwrapped(value, "plans")
     if {"graph", "steps"} & members_of(inner).keys():
         inner = [inner]
@@ -293,34 +402,40 @@ def _workflow(id_: str, value: object, path: str, wrong: Wrong) -> Workflow:
     if not graph.nodes and steps:
         graph = _linear(steps, joined(path, "steps"), wrong)
     nodes = {name: _named(name, node) for name, node in graph.nodes.items()}
-    graph = Graph(graph.start or _first_start(nodes), nodes, graph.edges)
+    graph = WorkflowGraph(graph.start or _first_start(nodes), nodes, graph.edges)
     return Workflow(
-        id_, found.name or title_name(id_), found.description, found.domains, found.triggers,
-        max(1, found.trigger_threshold), found.examples, graph,
-    )  # fmt: skip
+        id_,
+        found.name or title_name(id_),
+        found.description,
+        found.domains,
+        found.triggers,
+        max(1, found.trigger_threshold),
+        found.examples,
+        graph,
+    )
 
 
-def _named(id_: str, node: Node) -> Node:
+def _named(id_: str, node: WorkflowNode) -> WorkflowNode:
     return replace(node, id=id_, name=node.name or plain_name(id_))
 
 
-def _first_start(nodes: dict[str, Node]) -> str:
+def _first_start(nodes: dict[str, WorkflowNode]) -> str:
     return next((name for name, node in nodes.items() if node.type == "start"), "start" if "start" in nodes else "")
 
 
-def _linear(steps: list[object], path: str, wrong: Wrong) -> Graph:
-    """A list of steps is a graph without branches, and a question where it cannot go on."""
+def _linear(steps: list[object], path: str, wrong: Wrong) -> WorkflowGraph:
+    """Convert a list of steps to a graph without branches that asks for guidance when a step fails."""
     found = [
-        Node(name=step) if isinstance(step, str) else shaped(Node, step, wrong, f"{path}[{place}]")
+        WorkflowNode(name=step) if isinstance(step, str) else shaped(WorkflowNode, step, wrong, f"{path}[{place}]")
         for place, step in enumerate(steps)
     ]
     names = [f"step_{place}" for place in range(1, len(found) + 1)]
     chain = ["start", *names, "done"]
-    nodes = {"start": Node(type="start", name="Begin"), **dict(zip(names, found, strict=True))}
-    nodes["stuck"] = Node(type="escalate", name="Ask for guidance", reason="A step could not be completed")
-    nodes["done"] = Node(type="exit", name="Done")
-    ahead = [Edge(one, two, "on_success") for one, two in pairwise(chain)]
-    return Graph("start", nodes, (*ahead, *(Edge(name, "stuck", "on_exhaust") for name in names)))
+    nodes = {"start": WorkflowNode(type="start", name="Begin"), **dict(zip(names, found, strict=True))}
+    nodes["stuck"] = WorkflowNode(type="escalate", name="Ask for guidance", reason="A step could not be completed")
+    nodes["done"] = WorkflowNode(type="exit", name="Done")
+    ahead = [WorkflowEdge(one, two, "on_success") for one, two in pairwise(chain)]
+    return WorkflowGraph("start", nodes, (*ahead, *(WorkflowEdge(name, "stuck", "on_exhaust") for name in names)))
 
 
 def _unwrapped(value: object, member: str) -> object:
@@ -328,11 +443,11 @@ def _unwrapped(value: object, member: str) -> object:
 
 
 def _members(value: object, what: str, wrong: Wrong) -> list[tuple[str, object]]:
-    """By id: the key of a mapping, or the member `id` of each of a list."""
+    """Return the members with their ids: the keys of a mapping, or the member `id` of each item of a list."""
     if is_object(value):
         return [(key, one) for key, one in members_of(value).items() if not key.startswith("_")]
     if not isinstance(value, list):
-        wrong(what, "expected an object or a list")
+        wrong(what, "must be an object or a list")
     found = [(_id_of(one), one) for one in items_of(cast(object, value))]
     for place, (id_, _) in enumerate(found):
         if not id_:

@@ -1,4 +1,4 @@
-"""Files below allowed roots, and nowhere else: what is opened is what was checked, and no link is followed."""
+"""Access to files below allowed roots only. The file opened is always the file checked, and no link is followed."""
 
 import contextlib
 import mimetypes
@@ -12,11 +12,11 @@ from pathlib import Path, PurePath
 import msgspec
 from msgspec import Raw, Struct
 
-from parley.core.artifacts import Part
 from parley.errors import OutsideRoots
+from parley.runs.rules.content import Part
 
 INLINE_BYTES = 1_000_000
-"""Up to here a file's content stands in the artifact itself."""
+"""Maximum size of a file whose content is in the artifact itself."""
 MAX_BYTES = 64 * 1024 * 1024
 MAX_LISTED = 2_000
 MAX_NAME = 255
@@ -33,18 +33,19 @@ Marks = dict[str, tuple[int, int]]
 
 
 class MadeFile(Struct, frozen=True):
-    """A file that a task has made or changed. `content` is None when it is too large to be taken at all."""
+    """A file that a task has created or changed. `content` is None if the file is too large to deliver."""
 
     name: str
     path: str
-    """Below its root: where the root lies is nobody's business."""
+    """Path relative to its root; clients must not see where the root is."""
     media_type: str
     size: int
     content: bytes | None
 
     @property
     def part(self) -> Part:
-        """Text as text, the rest as bytes; bytes over the limit are kept beside the log and fetched by address."""
+        """The file as a part: text as text, anything else as bytes. Bytes over the limit are stored outside the log and
+        fetched by URL."""
         if self.content is None:
             return Part(text=f"{self.path} has {self.size:,} bytes and is not included.", filename=self.name)
         text = _text(self.name, self.media_type, self.content)
@@ -56,7 +57,7 @@ class MadeFile(Struct, frozen=True):
     def metadata(self) -> Raw:
         about: dict[str, object] = {"mimeType": self.media_type, "size": self.size, "path": self.path}
         if self.content is not None and self.size > INLINE_BYTES:
-            # Fetched by address, as it is: only text has an encoding there.
+            # The file is fetched by URL, unchanged; only text has an encoding there.
             if _is_text(self.name, self.media_type) and _decoded(self.content) is not None:
                 about["encoding"] = "utf-8"
         elif self.part.raw is not None:
@@ -65,10 +66,10 @@ class MadeFile(Struct, frozen=True):
 
 
 class Roots:
-    """The folders that a task may touch. Relative paths are looked for in them, in their order.
+    """The folders that a task may use. Relative paths are searched in them, in order.
 
-    `closed` names a folder that stays shut where a root happens to contain it; roots inside of it stay open. So tasks
-    that have their folders side by side cannot reach each other through a root above all of them.
+    `closed` is a folder that stays inaccessible even if a root contains it, except for roots inside it. So tasks whose
+    folders lie side by side cannot reach each other through a root that contains all of them.
     """
 
     def __init__(self, roots: Sequence[Path], closed: Path | None = None) -> None:
@@ -80,13 +81,13 @@ class Roots:
         return self._roots
 
     def shown(self, path: str) -> str:
-        """The path relative to its root, as clients see it; a path outside all roots by its name alone."""
+        """Return the path for clients: relative to its root. For a path outside all roots, only its name."""
         found = Path(path)
         root = next((one for one in self._roots if found.is_relative_to(one)), found.parent)
         return str(found.relative_to(root))
 
     def inside(self, path: str) -> Path:
-        """The path made absolute, if it lies below a root, also by where its links lead. OutsideRoots tells why not."""
+        """Return the absolute path. Raises OutsideRoots if the path or the target of its links is not below a root."""
         found = [one for root in self._roots if (one := _below(root, path)) is not None]
         real = [one for one in found if self._is_inside(one.resolve())]
         if not real:
@@ -94,7 +95,7 @@ class Roots:
         return next((one for one in real if one.exists()), real[0])
 
     def read(self, path: str) -> MadeFile:
-        """OutsideRoots for what is not a file below a root; what cannot be opened is not there."""
+        """Read a file. Raises OutsideRoots if the path is not a file below a root, or cannot be opened."""
         for root in self._roots:
             inner = _below(root, path)
             if inner is None or not self._is_inside(inner):
@@ -104,7 +105,7 @@ class Roots:
         raise OutsideRoots(f"{_short(path)} is not a file in the folders that this agent may use.")
 
     def write(self, folder: Path, name: str, content: bytes) -> Path:
-        """Write a file below a folder of a root, in one step; folders on the way are made."""
+        """Write a file below a folder of a root, atomically. Missing folders are created."""
         path = self.inside(str(folder / name))
         root = next(one for one in self._roots if path.is_relative_to(one))
         relative = path.relative_to(root)
@@ -125,7 +126,8 @@ class Roots:
 
 
 def marks(folder: Path) -> Marks:
-    """What tells which files of a folder were made or changed; links are not looked behind."""
+    """Return the marks of a folder's files, which show files that were created or changed later. Links are not
+    followed."""
     found: Marks = {}
     for where, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -147,7 +149,7 @@ def mark_of(path: Path) -> tuple[int, int] | None:
 
 
 def without_folder(text: str, folder: Path) -> str:
-    """A text in which paths below a folder are relative to it."""
+    """Make paths below a folder relative to it in a text."""
     pattern = rf"(?<![\w./-]){re.escape(str(folder))}(?:(/)|(?![\w.-]))"
     return re.sub(pattern, lambda found: "" if found[1] else ".", text)
 
@@ -160,7 +162,8 @@ def media_type_of(name: str) -> str:
 
 
 def _below(root: Path, path: str) -> Path | None:
-    """By its spelling alone. `..` is refused also where it would stay below the root: links change what it means."""
+    """Return the path if it is below the root, judged by its text alone. `..` is always refused, even if it would stay
+    below the root, because links change its meaning."""
     steps = path.split("/")
     if ".." in steps:
         why = "'..' may lead outside the folders that this agent may use; write the path without it"
@@ -196,7 +199,7 @@ def _opened(relative: PurePath, inside: int) -> int:
 
 @contextlib.contextmanager
 def _folder(root: Path, relative: PurePath, *, make: bool = False) -> Generator[int, None, None]:
-    """The folder below a root, opened step by step, so that no step can be exchanged for a link in between."""
+    """Open a folder below a root step by step, so that no step can be replaced by a link in the meantime."""
     handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for step in relative.parts:
@@ -235,7 +238,7 @@ def _text(name: str, media_type: str, content: bytes) -> str | None:
     text = _decoded(content) if _is_text(name, media_type) else None
     if text is None:
         return None
-    # An event has a limit too, and JSON writes some characters as several.
+    # Events have a size limit too, and JSON needs several bytes for some characters.
     fits = len(content) <= INLINE_BYTES and len(msgspec.json.encode(text)) <= INLINE_BYTES
     return text if fits and "\0" not in text else None
 

@@ -1,14 +1,15 @@
-"""The rules of a workflow graph: which node comes next, which step a node is, and what is wrong with a graph."""
+"""Rules of a workflow graph: the next node, the step number of a node, and checks of a graph."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import Literal
 
-from parley.orgkernel.definitions import Condition, Graph, Node, Workflow
-from parley.orgkernel.shapes import Wrong
+from parley.orgkernel.definitions import Condition, Workflow, WorkflowGraph, WorkflowNode
+from parley.orgkernel.json_structs import Wrong
 
 Outcome = Literal["pass", "fail", "retry", "exhausted"]
 WORK = ("task", "decision", "checkpoint")
-"""The nodes that count as steps."""
+"""Types of nodes that count as steps."""
 
 _CONDITIONS: dict[Outcome, tuple[Condition, ...]] = {
     "pass": ("on_success", "always"),
@@ -18,8 +19,9 @@ _CONDITIONS: dict[Outcome, tuple[Condition, ...]] = {
 }
 
 
-def next_node(graph: Graph, node: str, outcome: Outcome) -> str | None:
-    """Where an outcome leads. None: nowhere, so a failure needs guidance, and a retry stays where it is."""
+def next_node(graph: WorkflowGraph, node: str, outcome: Outcome) -> str | None:
+    """Return the next node for an outcome. None if no edge matches: then a failure needs guidance, and a retry stays at
+    the node."""
     for condition in _CONDITIONS[outcome]:
         for edge in graph.edges:
             if edge.start == node and edge.condition == condition and edge.to in graph.nodes:
@@ -27,8 +29,8 @@ def next_node(graph: Graph, node: str, outcome: Outcome) -> str | None:
     return None
 
 
-def spine(graph: Graph) -> list[str]:
-    """The way without failure."""
+def spine(graph: WorkflowGraph) -> list[str]:
+    """Return the success path: the nodes of a run without failures."""
     found: dict[str, None] = {}
     node: str | None = graph.start
     while node is not None and node in graph.nodes and node not in found:
@@ -38,7 +40,7 @@ def spine(graph: Graph) -> list[str]:
 
 
 def steps(workflow: Workflow) -> list[str]:
-    """The nodes that count as steps: those on the way without failure in their order, then the others."""
+    """Return the nodes that count as steps: those on the success path in order, then the others."""
     graph = workflow.graph
     way = spine(graph)
     ordered = [*way, *(name for name in graph.nodes if name not in way)]
@@ -46,24 +48,24 @@ def steps(workflow: Workflow) -> list[str]:
 
 
 def step_number(workflow: Workflow, node: str) -> int:
-    """From 1; 0 for a node that is no step."""
+    """Return the number of a step, from 1; 0 for a node that is not a step."""
     names = steps(workflow)
     return names.index(node) + 1 if node in names else 0
 
 
-def step_node(workflow: Workflow, number: int) -> Node | None:
+def step_node(workflow: Workflow, number: int) -> WorkflowNode | None:
     names = steps(workflow)
     return workflow.graph.nodes[names[number - 1]] if 1 <= number <= len(names) else None
 
 
 def check_workflow(workflow: Workflow, wrong: Wrong) -> None:
-    """Everything that would keep a task from coming to an end, or to its work."""
+    """Report everything that would prevent a task from reaching its work or its end."""
     graph = workflow.graph
     if not graph.nodes:
-        wrong("graph.nodes", "there are none")
+        wrong("graph.nodes", "is empty; add nodes")
         return
     if graph.start not in graph.nodes:
-        wrong("graph.start", f"there is no node {graph.start!r}")
+        wrong("graph.start", f"unknown node {graph.start!r}")
         return
     _check_edges(graph, wrong)
     _check_nodes(graph, wrong)
@@ -71,10 +73,10 @@ def check_workflow(workflow: Workflow, wrong: Wrong) -> None:
     for name in graph.nodes.keys() - reached:
         wrong(f"graph.nodes.{name}", "cannot be reached from the start")
     for name in sorted(reached - _leading_out(graph)):
-        wrong(f"graph.nodes.{name}", "leads to no exit, neither by success nor by escalation")
+        wrong(f"graph.nodes.{name}", "leads to no exit and no escalation")
 
 
-def reachable(graph: Graph, start: str) -> set[str]:
+def reachable(graph: WorkflowGraph, start: str) -> set[str]:
     found, todo = {start}, [start]
     while todo:
         for name in _after(graph, todo.pop()):
@@ -84,8 +86,8 @@ def reachable(graph: Graph, start: str) -> set[str]:
     return found
 
 
-def _leading_out(graph: Graph) -> set[str]:
-    """The nodes from which an end can be reached."""
+def _leading_out(graph: WorkflowGraph) -> set[str]:
+    """Return the nodes from which an exit or an escalation can be reached."""
     found = {name for name, node in graph.nodes.items() if node.type in ("exit", "escalate")}
     grown = True
     while grown:
@@ -94,29 +96,67 @@ def _leading_out(graph: Graph) -> set[str]:
     return found
 
 
-def _after(graph: Graph, node: str) -> Iterator[str]:
+def _after(graph: WorkflowGraph, node: str) -> Iterator[str]:
     return (edge.to for edge in graph.edges if edge.start == node and edge.to in graph.nodes)
 
 
-def _check_edges(graph: Graph, wrong: Wrong) -> None:
+def _check_edges(graph: WorkflowGraph, wrong: Wrong) -> None:
     for place, edge in enumerate(graph.edges):
         for end, name in (("from", edge.start), ("to", edge.to)):
             if name not in graph.nodes:
-                wrong(f"graph.edges[{place}].{end}", f"there is no node {name!r}")
+                wrong(f"graph.edges[{place}].{end}", f"unknown node {name!r}")
         if edge.start in graph.nodes and graph.nodes[edge.start].type == "exit":
-            wrong(f"graph.edges[{place}]", "nothing follows an exit")
+            wrong(f"graph.edges[{place}]", "must not start at an exit")
 
 
-def _check_nodes(graph: Graph, wrong: Wrong) -> None:
+def _check_nodes(graph: WorkflowGraph, wrong: Wrong) -> None:
     if not any(node.type == "exit" for node in graph.nodes.values()):
-        wrong("graph.nodes", "none of them is an exit")
+        wrong("graph.nodes", "has no exit; add a node of type exit")
     for name, node in graph.nodes.items():
         at = f"graph.nodes.{name}"
         if node.type not in ("exit", "escalate") and next_node(graph, name, "pass") is None:
-            wrong(at, "no edge says what follows when it succeeds")
+            wrong(at, "has no edge for success")
         if node.verify.type in ("output_contains", "output_not_contains", "file_exists") and not node.verify.value:
-            wrong(f"{at}.verify.value", f"is missing; {node.verify.type} looks for it")
+            wrong(f"{at}.verify.value", f"is missing; {node.verify.type} needs it")
         if node.max_retries < 0:
-            wrong(f"{at}.max_retries", "is zero or more")
+            wrong(f"{at}.max_retries", "must be zero or more")
         if node.command and node.type not in ("task", "decision", "checkpoint"):
-            wrong(f"{at}.command", f"a node of type {node.type} does no work")
+            wrong(f"{at}.command", f"a node of type {node.type} runs no command; remove it")
+
+
+# Verification of a node's result, by the verification types of the workflow library.
+
+_YES = re.compile(r"\s*(?:y|yes|ok|okay|approved?|confirm(?:ed)?|correct|done|lgtm|go(?: ahead| on)?|proceed)\b", re.I)
+_NO = re.compile(r"\b(?:not?|but|except|however|don'?t|wrong|instead)\b", re.IGNORECASE)
+
+
+def agreed(text: str) -> bool:
+    """Tell whether the text is a plain yes. A yes with a condition counts as guidance."""
+    return _YES.match(text) is not None and _NO.search(text) is None
+
+
+def failure_reason(
+    node: WorkflowNode, output: str, exit_code: int | None, reason: str, exists: Callable[[str], bool]
+) -> str:
+    """Return the reason why the node failed; empty if it succeeded."""
+    if reason:
+        return reason
+    if exit_code:
+        return f"ended with exit code {exit_code}{_last_line(output)}"
+    value = node.verify.value
+    match node.verify.type:
+        case "output_contains":
+            return "" if value.lower() in output.lower() else f"the output does not contain {value!r}"
+        case "output_not_contains":
+            return f"the output contains {value!r}" if value.lower() in output.lower() else ""
+        case "file_exists":
+            return "" if exists(value) else f"there is no {value}"
+        case "any_output":
+            return "" if output.strip() else "there was no output"
+        case "exit_code_zero" | "manual":
+            return ""
+
+
+def _last_line(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return f": {lines[-1][:200]}" if lines else ""

@@ -1,14 +1,15 @@
-"""PACE: how a role's failures become what a client is told, and when the client is asked, or the work given up."""
+"""PACE levels: what the client sees of a role's failures, when the client is asked, and when the work fails."""
 
 from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import Struct
 
-from parley.orgkernel.definitions import LEVELS, Level, Pace, Role, Workflow
-from parley.orgkernel.salute import Report, percent, status_text
-from parley.orgkernel.triggers import Metrics, fired
-from parley.orgkernel.wording import times, title_name
+from parley.orgkernel.definitions import LEVELS, Level, Pace, Role, TriggerMetrics, Workflow, fired
+from parley.orgkernel.names import times, title_name
+from parley.orgkernel.salute import SaluteReport, percent, status_text
+
+__all__ = ["held", "shown"]
 
 RETRYING = "retrying with alternative approach"
 _MAX_TRIED = 10
@@ -16,15 +17,15 @@ _MAX_PARTIAL = 2000
 
 
 class Evidence(Struct, frozen=True):
-    """What is known of the work beside its report; whoever ran it knows."""
+    """Facts about the work that its report does not contain; they come from the driver that ran it."""
 
     tried: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     partial: tuple[str, ...] = ()
-    """Names of files, or words."""
+    """Partial results: names of files, or text."""
     reason: str = ""
     accomplished: tuple[str, ...] | None = None
-    """What of it came to an end; None where only the attempts are known."""
+    """Completed parts of the work; None if only the attempts are known."""
 
 
 class Working(Struct, frozen=True):
@@ -45,7 +46,7 @@ class Guidance(Struct, frozen=True, omit_defaults=True):
     helps: str
     partial: tuple[str, ...]
     runs: str = ""
-    """What runs if the client approves."""
+    """Code and command that run if the client approves."""
 
     @property
     def text(self) -> str:
@@ -62,7 +63,7 @@ class Guidance(Struct, frozen=True, omit_defaults=True):
 
 
 class GivenUp(Struct, frozen=True):
-    """The work is over; what was accomplished is still delivered."""
+    """The work has failed; completed results are still delivered."""
 
     task: str
     reason: str
@@ -92,11 +93,11 @@ class GivenUp(Struct, frozen=True):
 
 
 Shown = Working | Retrying | Guidance | GivenUp
-"""What a client is told: the first two are work under way, the third a question, the last an end."""
+"""A report as the client sees it: the first two are work in progress, the third is a question, the last is the end."""
 
 
-def level_of(role: Role, metrics: Metrics) -> tuple[Level, str]:
-    """The highest level that is called for, and what called for it."""
+def level_of(role: Role, metrics: TriggerMetrics) -> tuple[Level, str]:
+    """Return the highest level whose trigger fires, and the clause that fired."""
     for pace in reversed(role.pace):
         clause = fired(pace.trigger, metrics)
         if clause is not None:
@@ -105,15 +106,19 @@ def level_of(role: Role, metrics: Metrics) -> tuple[Level, str]:
 
 
 def raised(one: Level, other: Level) -> Level:
-    """The higher of two."""
+    """Return the higher of two levels."""
     return one if LEVELS.index(one) >= LEVELS.index(other) else other
 
 
 def shown(
-    report: Report, workflow: Workflow | None, role: Role | None, evidence: Evidence | None = None, doing: str = ""
+    report: SaluteReport,
+    workflow: Workflow | None,
+    role: Role | None,
+    evidence: Evidence | None = None,
+    doing: str = "",
 ) -> Shown:
-    """A report in the client's words (contract 001, PACE → A2A). `doing` names the step where it is known better than
-    by its number."""
+    """Translate a report for the client (PACE → A2A in the organisation contract, 001). `doing` names the current step
+    if it is known more exactly than by its number."""
     known = evidence or Evidence()
     match report.status.pace_level:
         case "contingent":
@@ -127,37 +132,48 @@ def shown(
 
 
 def held(before: Shown | None, now: Shown) -> Shown:
-    """What to show after `before`: a question stands until the client answers or the work ends, also when the level
-    that led to it is restored; and an end is an end."""
+    """Return the state to show after `before`. A question stays until the client answers or the work ends, even if the
+    level that caused it is restored; an end is final."""
     if isinstance(before, GivenUp) or (isinstance(before, Guidance) and not isinstance(now, GivenUp)):
         return before
     return now
 
 
-def guidance(report: Report, workflow: Workflow | None, role: Role | None, evidence: Evidence) -> Guidance:
-    """Where nobody saw the attempts, what was tried is what the report says was being done."""
+# Why: docs/decisions/organisation.md#ask-the-client-at-level-contingent-not-another-role-first
+def guidance(report: SaluteReport, workflow: Workflow | None, role: Role | None, evidence: Evidence) -> Guidance:
+    """Return the question to the client. If the attempts are not known, the report's current activity is listed as
+    tried."""
     helps, doing = _stage(role, "contingent").description, status_text(report, workflow)
     return Guidance(
-        report.activity.current_task, evidence.reason or doing, evidence.tried[-_MAX_TRIED:] or (doing,),
+        report.activity.current_task,
+        evidence.reason or doing,
+        evidence.tried[-_MAX_TRIED:] or (doing,),
         _failures(report, evidence),
         helps or "More detail about the task, or another way to go about it.",
         _partial(report, evidence),
-    )  # fmt: skip
+    )
 
 
-def given_up(report: Report, workflow: Workflow | None, role: Role | None, evidence: Evidence) -> GivenUp:
+def given_up(report: SaluteReport, workflow: Workflow | None, role: Role | None, evidence: Evidence) -> GivenUp:
     activity = report.activity
     accomplished = evidence.tried if evidence.accomplished is None else evidence.accomplished
     return GivenUp(
-        activity.current_task, evidence.reason or "The work cannot go on.",
-        workflow.name if workflow else title_name(activity.htn_plan), activity.htn_step, activity.htn_total_steps,
-        report.status.progress, accomplished[-_MAX_TRIED:], _failures(report, evidence), _partial(report, evidence),
-        _suggestions(report, role), report.environment.tool_failures_total,
-    )  # fmt: skip
+        activity.current_task,
+        evidence.reason or "The work cannot go on.",
+        workflow.name if workflow else title_name(activity.htn_plan),
+        activity.htn_step,
+        activity.htn_total_steps,
+        report.status.progress,
+        accomplished[-_MAX_TRIED:],
+        _failures(report, evidence),
+        _partial(report, evidence),
+        _suggestions(report, role),
+        report.environment.tool_failures_total,
+    )
 
 
-def _failures(report: Report, evidence: Evidence) -> tuple[str, ...]:
-    """Each once, however often it happened."""
+def _failures(report: SaluteReport, evidence: Evidence) -> tuple[str, ...]:
+    """Return each distinct failure once, with its count."""
     often = Counter(evidence.failed)
     failed = tuple(why if many == 1 else f"{why} ({times(many)})" for why, many in often.items())[-_MAX_TRIED:]
     counted = report.environment
@@ -167,12 +183,12 @@ def _failures(report: Report, evidence: Evidence) -> tuple[str, ...]:
     return (*failed, figures)
 
 
-def _partial(report: Report, evidence: Evidence) -> tuple[str, ...]:
+def _partial(report: SaluteReport, evidence: Evidence) -> tuple[str, ...]:
     files = dict.fromkeys((*report.location.files_modified, *evidence.partial))
     return tuple(one[:_MAX_PARTIAL] for one in files)
 
 
-def _suggestions(report: Report, role: Role | None) -> tuple[str, ...]:
+def _suggestions(report: SaluteReport, role: Role | None) -> tuple[str, ...]:
     stage = _stage(role, "emergency")
     to = stage.escalate_to or report.unit.reports_to
     found = [

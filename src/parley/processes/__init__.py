@@ -1,1 +1,1 @@
-"""Programs that run beside the server, and end with it."""
+"""Programs that the server runs, and that end with it."""

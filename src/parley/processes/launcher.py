@@ -1,10 +1,10 @@
-"""Runs one program, and sees to it that nothing of it outlives its turn. A script of its own: it imports no Parley.
+"""Runs one program, and makes sure that nothing of it outlives its turn. A script of its own: it imports no Parley.
 
     python -I -S launcher.py LIFELINE MEMORY_BYTES CPU_SECONDS FILE_BYTES PROGRAM [ARGUMENT …]
 
-LIFELINE is the reading end of a pipe. A byte in it asks the program to stop; its end, which comes also when the server
-is killed, ends the program at once. Whatever the program has started ends with it, also what has moved to another
-process group, where the system lets orphans be adopted (Linux).
+LIFELINE is the reading end of a pipe. A byte in it asks the program to stop. Its end, which also comes when the server
+is killed, stops the program at once. Everything that the program has started ends with it, also processes that moved to
+another process group, if the system can adopt orphans (Linux).
 """
 
 import contextlib
@@ -23,6 +23,7 @@ REAP_S = 5.0
 NOT_STARTED = 127
 
 
+# Why: docs/decisions/drivers.md#run-programs-under-a-launcher
 def main(lifeline: int, memory: int, cpu: int, file: int, program: list[str]) -> int:
     prctl(SET_CHILD_SUBREAPER, 1)
     waking, wake = os.pipe()
@@ -43,11 +44,11 @@ def main(lifeline: int, memory: int, cpu: int, file: int, program: list[str]) ->
 
 
 def noticed(number: int, frame: object) -> None:
-    """A handler there must be, so that the signal wakes `watch`."""
+    """Does nothing; a handler must exist, so that the signal wakes `watch`."""
 
 
 def become(program: list[str], lifeline: int, memory: int, cpu: int, file: int) -> None:
-    """Never returns."""
+    """Become the program: set its limits and execute it. Never returns."""
     try:
         os.setpgid(0, 0)
         prctl(SET_PDEATHSIG, signal.SIGKILL)
@@ -62,14 +63,14 @@ def become(program: list[str], lifeline: int, memory: int, cpu: int, file: int) 
         if file:
             resource.setrlimit(resource.RLIMIT_FSIZE, (file, file))
         os.execv(program[0], program)
-    except BaseException as error:  # noqa: BLE001 - two processes must never go on from here
+    except BaseException as error:  # noqa: BLE001 - two processes must never continue from here
         os.write(2, f"{program[0]}: {error}\n".encode(errors="replace"))
     finally:
         os._exit(NOT_STARTED)
 
 
 def watch(child: int, lifeline: int, waking: int) -> None:
-    """Until the program has ended, or the server lets go of it."""
+    """Wait until the program has ended, or the server closes the lifeline."""
     while True:
         ready, _, _ = select.select([lifeline, waking], [], [])
         if waking in ready:
@@ -86,12 +87,12 @@ def kill_group(child: int, how: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, how)
     with contextlib.suppress(ProcessLookupError):
-        # It may not have made its group yet.
+        # The program may not have created its process group yet.
         os.kill(child, how)
 
 
 def end_orphans() -> None:
-    """End what this process has adopted, and then what it adopts from those."""
+    """Kill the processes that this one has adopted, and then those that it adopts from them."""
     until = time.monotonic() + REAP_S
     while time.monotonic() < until:
         for orphan in children():
@@ -113,7 +114,7 @@ def children() -> list[int]:
 
 
 def prctl(option: int, value: int) -> None:
-    """Ask the system, where it knows how."""
+    """Call prctl, on systems that have it."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 

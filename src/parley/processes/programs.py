@@ -1,4 +1,4 @@
-"""A program under way: what goes in, what comes out, and its end, which takes everything it started with it."""
+"""A running program: its input, its output, and its end, which also ends everything it started."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ KEPT_STDERR = 4096
 
 
 class Program(Struct, frozen=True):
-    """What is run, where, and within which limits; 0 is without limit."""
+    """A program, its folder and its limits; 0 means no limit."""
 
     run: tuple[str, ...]
     """The program's absolute path, and its arguments."""
@@ -25,11 +25,11 @@ class Program(Struct, frozen=True):
     memory_bytes: int = 0
     cpu_s: int = 0
     file_bytes: int = 0
-    """How large a file it may write."""
+    """Size limit of a file that it writes."""
     grace_s: float = 2.0
-    """How long it may take to stop when it is asked to."""
+    """Seconds that it may take to stop when it is asked to."""
     sandbox: Sandbox | None = None
-    """Run it in bubblewrap; OSError where that cannot be used."""
+    """Run it in bubblewrap; raises OSError if that cannot be used."""
 
 
 class Running:
@@ -48,15 +48,15 @@ class Running:
 
     @property
     def stderr(self) -> str:
-        """The last of what it said to its operator."""
+        """The end of its standard error."""
         return self._stderr.decode(errors="replace")
 
     async def read(self) -> bytes:
-        """The next of what it said, as soon as there is something; empty at the end."""
+        """Return the next output as soon as there is some; empty at the end."""
         return await self._stdout.read(CHUNK)
 
     def say(self, content: bytes, most: int) -> bool:
-        """More for its standard input, without waiting; False when `most` bytes are there that it does not read."""
+        """Write more to its standard input without waiting; False if `most` bytes are waiting that it has not read."""
         transport = self._stdin.transport
         if transport.is_closing() or transport.get_write_buffer_size() + len(content) > most:
             return False
@@ -64,13 +64,13 @@ class Running:
         return True
 
     async def ended(self) -> int:
-        """Wait for its end; its exit code, 128 and more for a signal."""
+        """Wait for its end and return its exit code, 128 or more for a signal."""
         code = await self._process.wait()
         await self._listening
         return code
 
     async def stop(self, grace_s: float) -> None:
-        """Ask it to stop, then make it. Also when this is interrupted, nothing of it goes on."""
+        """Ask it to stop, then kill it. Nothing of it continues, even if this call is cancelled."""
         try:
             if self._process.returncode is None:
                 await self._ask_to_stop(grace_s)
@@ -102,19 +102,31 @@ class Running:
 
 @asynccontextmanager
 async def running(program: Program, env: Mapping[str, str], given: bytes | None) -> AsyncGenerator[Running, None]:
-    """Run it, with something on its standard input, or (None) with one that stays open. It has ended when the block
-    has."""
+    """Run a program with `given` on its standard input, or (None) with one that stays open. It has ended when the block
+    ends."""
     run = program.run
     if program.sandbox is not None:
         run = sandboxed(await asyncio.to_thread(bubblewrap), program.sandbox, run, program.cwd)
     lifeline, ours = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-S", str(LAUNCHER),
-            str(lifeline), str(program.memory_bytes), str(program.cpu_s), str(program.file_bytes), *run,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            cwd=program.cwd, env=env, start_new_session=True, pass_fds=(lifeline,),
-        )  # fmt: skip
+            sys.executable,
+            "-I",
+            "-S",
+            str(LAUNCHER),
+            str(lifeline),
+            str(program.memory_bytes),
+            str(program.cpu_s),
+            str(program.file_bytes),
+            *run,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=program.cwd,
+            env=env,
+            start_new_session=True,
+            pass_fds=(lifeline,),
+        )
     except BaseException:
         os.close(ours)
         raise
@@ -128,7 +140,7 @@ async def running(program: Program, env: Mapping[str, str], given: bytes | None)
 
 
 async def _feed(stdin: asyncio.StreamWriter, given: bytes) -> None:
-    """A program need not read what it is given."""
+    """Write the input; the program need not read it."""
     with suppress(ConnectionError):
         stdin.write(given)
         await stdin.drain()

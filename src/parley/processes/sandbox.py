@@ -1,7 +1,7 @@
-"""Bubblewrap: runs a program with a file system and namespaces of its own.
+"""Bubblewrap: runs a program with its own file system and namespaces.
 
-The program sees the system's programs and libraries and the Python that runs the server, all read-only, an empty
-/tmp, and the folders that are named. It has no network and sees no other process.
+The program sees the system's programs and libraries and the Python that runs the server, all read-only, an empty /tmp,
+and the named folders. It has no network and sees no other process.
 """
 
 import shutil
@@ -21,27 +21,28 @@ _NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ca-cer
 
 
 class Sandbox(Struct, frozen=True):
-    """Absolute paths of what a program may see beside the system."""
+    """Absolute paths that a program may see in addition to the system."""
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
-    """Folders that look empty, where something above them may be read; those of `write` inside of them do not."""
+    """Folders that appear empty although a folder above them can be read; folders of `write` inside them stay
+    visible."""
     network: bool = False
 
 
 class Bubblewrap(Struct, frozen=True):
-    """The program `bwrap` on this machine. `reason` says why it cannot be used; empty when it can."""
+    """The program `bwrap` on this machine. `reason` says why it cannot be used; empty if it can."""
 
     path: str = ""
     proc: bool = True
-    """Whether a /proc of its own can be mounted: containers often forbid that."""
+    """True if its own /proc can be mounted: containers often forbid that."""
     reason: str = ""
 
 
 @cache
 def bubblewrap() -> Bubblewrap:
-    """Find bubblewrap and try it once in this process. It starts a program: call it off the event loop."""
+    """Find bubblewrap and try it once per process. It starts a program: do not call it on the event loop."""
     path = shutil.which("bwrap")
     if path is None:
         return Bubblewrap(reason="the program bwrap is not installed")
@@ -55,16 +56,28 @@ def bubblewrap() -> Bubblewrap:
 
 
 def sandboxed(found: Bubblewrap, sandbox: Sandbox, run: tuple[str, ...], cwd: str) -> tuple[str, ...]:
-    """The command that runs a program in a sandbox. OSError where there is no bubblewrap that works."""
+    """Return the command that runs a program in a sandbox; raise OSError if bubblewrap does not work."""
     if found.reason:
         raise OSError(f"bubblewrap cannot be used: {found.reason}")
     return (
-        found.path, "--die-with-parent", "--unshare-all", *(("--share-net",) if sandbox.network else ()),
-        *_system(sandbox), "--dev", "/dev", *(("--proc", "/proc") if found.proc else ()), "--tmpfs", "/tmp",
+        found.path,
+        "--die-with-parent",
+        "--unshare-all",
+        *(("--share-net",) if sandbox.network else ()),
+        *_system(sandbox),
+        "--dev",
+        "/dev",
+        *(("--proc", "/proc") if found.proc else ()),
+        "--tmpfs",
+        "/tmp",
         *_bound("--ro-bind", (*_python(), *_program(run[0]), *sandbox.read)),
         *(word for folder in sandbox.hidden if Path(folder).is_dir() for word in ("--tmpfs", folder)),
-        *_bound("--bind", sandbox.write), "--chdir", cwd, "--", *run,
-    )  # fmt: skip
+        *_bound("--bind", sandbox.write),
+        "--chdir",
+        cwd,
+        "--",
+        *run,
+    )
 
 
 def _system(sandbox: Sandbox) -> list[str]:
@@ -88,7 +101,7 @@ def _program(path: str) -> tuple[str, ...]:
 
 
 def _bound(how: str, paths: tuple[str, ...]) -> list[str]:
-    """Outer folders first, so that they do not cover inner ones."""
+    """Return mount options, outer folders first, so that they do not cover inner ones."""
     return [word for path in sorted(set(paths), key=len) for word in (how, path, path)]
 
 

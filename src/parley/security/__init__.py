@@ -1,1 +1,1 @@
-"""Who somebody is, and how others can tell that something is from us. No face, no store."""
+"""Authentication of callers, and signatures that prove what this server sent. Uses no face and no store."""

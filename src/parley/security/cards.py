@@ -1,7 +1,7 @@
-"""Agent cards as bytes that can be signed, and what a signature on a card covers.
+"""Agent cards as bytes that can be signed, and the part of a card that a signature covers.
 
-A document for both generations of A2A holds fields that a client of 1.0 drops when it parses the card, before it checks
-any signature. So there are two readings of a card: all of it, and the part that 1.0 knows (A2A 1.0 §8.4).
+A document for both generations of A2A has fields that a 1.0 client drops when it parses the card, before it checks any
+signature. So a card has two readings: all of it, and the part that 1.0 knows (A2A 1.0 §8.4).
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet, KeySetSerialization
 from msgspec import Struct
 
-from parley.core.canonical import canonical_json
 from parley.errors import Invalid
+from parley.json_values import canonical_json
 
 Card = dict[str, Any]
 Covers = Literal["document", "1.0"]
@@ -23,7 +23,7 @@ ALGORITHMS = ("ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS
 
 
 class _Leaf(Struct, frozen=True):
-    """A value that is kept as it is; where the schema has no presence, false is the same as absent."""
+    """A value that is kept as it is; where the schema does not track presence, false is the same as absent."""
 
     presence: bool = True
 
@@ -35,7 +35,7 @@ class _Many(Struct, frozen=True):
 
 
 class _Named(Struct, frozen=True):
-    """A map with free names."""
+    """A map with arbitrary keys."""
 
     of: "_Shape"
 
@@ -68,9 +68,7 @@ _SCHEMES = _Named(
     }
 )
 _EXTENSION = _fields("uri description params", required=_FLAG)
-_SKILL = _fields(
-    "id name description tags examples inputModes outputModes", securityRequirements=_REQUIREMENTS
-)  # fmt: skip
+_SKILL = _fields("id name description tags examples inputModes outputModes", securityRequirements=_REQUIREMENTS)
 _CARD: Mapping[str, _Shape] = _fields(
     "name description version documentationUrl iconUrl defaultInputModes defaultOutputModes",
     supportedInterfaces=_Many(_fields("url protocolBinding tenant protocolVersion")),
@@ -83,30 +81,31 @@ _CARD: Mapping[str, _Shape] = _fields(
 
 
 class Verified(Struct, frozen=True):
-    """A signature that holds, and how much of the card it covers."""
+    """A valid signature, and how much of the card it covers."""
 
     kid: str
     covers: Covers
 
 
 def canonical(card: Card) -> bytes:
-    """The card as RFC 8785 writes it, without its signatures and whatever says nothing: defaults and empty values."""
+    """Return the card in the form of RFC 8785, without signatures, defaults and empty values."""
     return _bytes(_shaped(card, _CARD, strict=False))
 
 
+# Why: docs/decisions/faces.md#sign-a-card-for-both-versions-twice
 def canonical_1_0(card: Card) -> bytes:
-    """The same of those fields only that a client of A2A 1.0 knows."""
+    """Return the canonical form of only those fields that an A2A 1.0 client knows."""
     return _bytes(_shaped(card, _CARD, strict=True))
 
 
 def readings(card: Card) -> dict[Covers, bytes]:
-    """What there is to sign: a card that holds nothing but 1.0 has one reading only."""
+    """Return the readings to sign. A card with only fields of 1.0 has one reading."""
     known, whole = canonical_1_0(card), canonical(card)
     return {"document": whole} if known == whole else {"1.0": known, "document": whole}
 
 
 def verify_card(card: Card, jwks: KeySetSerialization) -> list[Verified]:
-    """The signatures that hold under some public keys; empty when none does."""
+    """Return the signatures that are valid under these public keys; empty if there are none."""
     keys = KeySet.import_key_set(jwks)
     payloads = readings(card)
     found: list[Verified] = []
@@ -128,7 +127,7 @@ def _verified(signature: Card, payload: bytes, keys: KeySet) -> str | None:
 
 
 def _shaped(value: object, shape: _Shape, *, strict: bool) -> object:
-    """The value without defaults that stand for absence and, when strict, without fields that the shape lacks."""
+    """Return the value without defaults that mean absence and, if strict, without fields that the shape lacks."""
     match shape:
         case _Leaf():
             return value if shape.presence or value else None
@@ -160,7 +159,7 @@ def _bytes(card: object) -> bytes:
 
 
 def _said(value: object, depth: int = 1) -> object:
-    """The value without what is empty at any depth; None when nothing is left."""
+    """Return the value without empty members at any depth; None if nothing is left."""
     if depth > MAX_DEPTH and isinstance(value, dict | list):
         raise Invalid("The card is nested too deeply to be signed.")
     if isinstance(value, dict):

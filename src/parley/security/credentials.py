@@ -1,10 +1,10 @@
-"""Whoever a presented credential stands for, on every transport."""
+"""The principal of a presented credential, on every transport."""
 
 import hmac
 from typing import Literal
 
-from parley.core.access import LOCAL, Principal
 from parley.errors import Unauthenticated
+from parley.runs.rules.access import LOCAL, Principal
 from parley.security.keys import PREFIX, ApiKeys
 from parley.security.tokens import Tokens
 
@@ -12,11 +12,11 @@ Auth = Literal["local", "required", "none"]
 
 ANONYMOUS = Principal("guest", "anonymous")
 CONFIGURED = Principal("service", "configured")
-"""Whoever shows the key that the configuration names."""
+"""The principal of the key that the configuration names."""
 
 
 class Credentials:
-    """API keys, and tokens of an issuer when there is one; and the key of the configuration, if it names one."""
+    """Checks API keys, tokens of an issuer if there is one, and the key of the configuration if it names one."""
 
     def __init__(self, keys: ApiKeys, tokens: Tokens | None = None, configured: str | None = None) -> None:
         self.keys = keys
@@ -34,20 +34,21 @@ class Credentials:
 
 
 class Gate:
-    """`local`: this machine needs no credentials. `required`: everybody does. `none`: nobody is asked."""
+    """Authentication mode. `local`: this machine needs no credentials. `required`: every caller does. `none`:
+    credentials are not checked."""
 
     def __init__(self, auth: Auth, credentials: Credentials) -> None:
         self.auth: Auth = auth
         self.credentials = credentials
 
     async def principal(self, authorization: str | None, api_key: str | None) -> Principal | None:
-        """Who asks; None for somebody who should have shown credentials. What is shown is checked, needed or not."""
+        """Return the caller; None if credentials are missing. Credentials that are given are checked, needed or not."""
         if self.auth == "none":
             return ANONYMOUS
         return await self.owner(authorization, api_key) or (LOCAL if self.auth == "local" else None)
 
     async def owner(self, authorization: str | None, api_key: str | None) -> Principal | None:
-        """The owner of a credential, in every mode; None when there is no credential."""
+        """Return the owner of a credential, in every mode; None if there is no credential."""
         if api_key is not None:
             return await self.credentials.principal_for(api_key.strip())
         if authorization is not None:
@@ -56,7 +57,7 @@ class Gate:
 
 
 def bearer(authorization: str) -> str:
-    """The token in an `Authorization` value."""
+    """Return the token in an `Authorization` value."""
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthenticated("Authorization must be: Bearer, a space, and an API key or a token.")

@@ -1,4 +1,4 @@
-"""API keys: a token is shown once, and only its hash is kept."""
+"""API keys: a token is shown once, and only its hash is stored."""
 
 import asyncio
 import hashlib
@@ -11,17 +11,17 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from parley.cache import ExpiringCache
 from parley.clock import Clock, now_ms
-from parley.core.access import ALL_SCOPES, USER_SCOPES, Principal, Scope
-from parley.core.agents import SLUG
-from parley.engine.ports import Record, Records
 from parley.errors import Invalid, NameTaken, NotFound, ParleyError, Unauthenticated
-from parley.security.recent import Recent
+from parley.records import Record, Records
+from parley.runs.rules.access import ALL_SCOPES, USER_SCOPES, Principal, Scope
+from parley.runs.rules.agents import SLUG
 from parley.telemetry import tell
 
 PREFIX = "parley_"
 LIFE_S = 2.0
-"""How long a revoked key may still be believed by a server that saw it a moment ago."""
+"""Seconds for which a server that has just seen a key still accepts it after it was revoked."""
 NOTE_USE_MS = 60_000
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
@@ -38,7 +38,7 @@ class ApiKey(Struct, frozen=True):
     created_at: int
     expires_at: int | None = None
     last_used_at: int | None = None
-    """To the minute, as far as it could be written down."""
+    """To the minute; may be older if a write failed."""
 
     @property
     def principal(self) -> Principal:
@@ -56,7 +56,7 @@ class ApiKeys:
     def __init__(self, records: Records, clock: Clock = now_ms, life_s: float = LIFE_S) -> None:
         self._records = records
         self._clock = clock
-        self._recent: Recent[bytes, Principal] = Recent(life_s)
+        self._recent: ExpiringCache[bytes, Principal] = ExpiringCache(life_s)
         self._lookups: dict[bytes, asyncio.Task[Principal | None]] = {}
         self._noted: dict[str, int] = {}
 
@@ -67,27 +67,27 @@ class ApiKeys:
         agents: Iterable[str] = (),
         expires_at: int | None = None,
     ) -> tuple[ApiKey, str]:
-        """A new key and its token, which nobody can read again."""
+        """Create a key. Return it and its token, which cannot be read again."""
         now, id_ = self._clock(), secrets.token_hex(8)
         token = f"{PREFIX}{id_}_{secrets.token_urlsafe(32)}"
         key = ApiKey(id_, _name(name), _digest(token), _scopes(scopes), _agents(agents), now, expires_at)
         if key.expired(now):
-            raise Invalid("The key would have expired already.", field="expiresAt")
+            raise Invalid("expiresAt must be in the future.", field="expiresAt")
         await self._records.put(Record(_KEY, "", id_, _encode(key), now))
         if not await self._take_name(key):
             await self._records.delete(_KEY, "", id_)
-            raise NameTaken(f"There is a key named {name!r} already; revoke it first, or choose another name.")
+            raise NameTaken(f"A key named {name!r} already exists; revoke it first, or choose another name.")
         return key, token
 
     async def list(self) -> "list[ApiKey]":
-        """All keys in the order of their names, with the time of their last use."""
+        """Return all keys in the order of their names, with the time of their last use."""
         uses = {record.id: record.at for record in await self._all(_USE)}
         keys = [_decode(record.body) for record in await self._all(_KEY)]
         keys = [replace(key, last_used_at=uses.get(key.id)) for key in keys]
         return sorted(keys, key=lambda key: (key.name, key.created_at))
 
     async def revoke(self, id_or_name: str) -> ApiKey:
-        """Effective here at once, and within two seconds in other processes."""
+        """Revoke a key: here at once, and within two seconds in other processes."""
         key = await self._find(id_or_name)
         if key is None:
             raise NotFound("There is no such API key.")
@@ -99,8 +99,9 @@ class ApiKeys:
         self._recent.forget()
         return key
 
+    # Why: docs/decisions/security.md#accept-a-revoked-key-for-up-to-two-seconds
     async def principal_for(self, token: str) -> Principal:
-        """Who a token stands for. A token that was seen a moment ago costs no query."""
+        """Return the principal of a token. A token that was seen a moment ago costs no query."""
         digest = _digest(token)
         principal = self._recent.get(digest)
         if principal is None:
@@ -110,7 +111,7 @@ class ApiKeys:
         return principal
 
     async def _looked_up(self, token: str, digest: bytes) -> Principal | None:
-        """Many requests with the same token wait for one lookup, which no single one of them can abandon."""
+        """Look up a token. Concurrent requests with the same token share one lookup, which none of them can cancel."""
         lookup = self._lookups.get(digest)
         if lookup is None:
             lookup = asyncio.get_running_loop().create_task(self._look_up(token, digest))
@@ -130,7 +131,8 @@ class ApiKeys:
         return key.principal
 
     async def _note_use(self, id_: str, now: int) -> None:
-        """Beside the key and not in it, so that noting a use can never bring back a key that was just revoked."""
+        """Store the time of use beside the key and not in it, so that it can never restore a key that was just
+        revoked."""
         if now - self._noted.get(id_, 0) < NOTE_USE_MS:
             return
         self._noted[id_] = now
@@ -140,7 +142,7 @@ class ApiKeys:
             tell("key.use_not_noted", key=id_, error=error)
 
     async def _take_name(self, key: ApiKey) -> bool:
-        """A name is free when nobody holds it, or its holder is gone or expired."""
+        """Reserve the name of a key. A name is free if no key has it, or the key that had it is deleted or expired."""
         holder = Record(_HOLDER, "", key.name, key.id.encode(), key.created_at)
         if await self._records.add(holder):
             return True
@@ -166,6 +168,7 @@ class ApiKeys:
         return found
 
 
+# Why: docs/decisions/security.md#store-api-keys-as-a-plain-sha-256
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
@@ -173,7 +176,7 @@ def _digest(token: str) -> bytes:
 def _name(name: str) -> str:
     if _NAME.fullmatch(name) is None:
         raise Invalid(
-            "A key's name has 1 to 63 lower-case letters, digits, _, . or -, and starts with a letter or digit.",
+            "A key's name must have 1 to 63 lower-case letters, digits, _, . or -, and start with a letter or digit.",
             field="name",
         )
     return name
@@ -183,7 +186,7 @@ def _scopes(names: Iterable[str]) -> frozenset[Scope]:
     given = frozenset(names)
     known: frozenset[Scope] = frozenset(scope for scope in ALL_SCOPES if scope in given)
     if not given or known != given:
-        raise Invalid(f"Scopes are {', '.join(sorted(ALL_SCOPES))}; at least one of them.", field="scopes")
+        raise Invalid(f"scopes must name at least one of: {', '.join(sorted(ALL_SCOPES))}.", field="scopes")
     return known
 
 

@@ -1,8 +1,8 @@
-"""Everything that goes out passes here: a name is resolved once, and only an address that was checked is connected to.
+"""Guard for all outbound requests: a name is resolved once, and only an address that was checked is connected to.
 
-Whoever can name an address for us to call (a webhook, a remote agent) must not reach what only we can reach. So every
-address that is not globally routable is refused unless the operator lists it, and there is no second look at the name
-that could answer differently (DNS rebinding).
+Callers that can give this server an address to call (a webhook, a remote agent) must not reach what only this server
+can reach. So every address that is not globally routable is refused unless the operator lists it, and the name is not
+resolved a second time, which could give another answer (DNS rebinding).
 """
 
 import asyncio
@@ -19,8 +19,8 @@ import httpcore2
 import httpx2
 from msgspec import Struct
 
-from parley.certificates import certificates
 from parley.errors import ConfigurationError, OutboundRefused
+from parley.security.outbound import certificates
 
 TIMEOUT_S = 15.0
 CONNECT_S = 5.0
@@ -38,18 +38,21 @@ LOOPBACK = ("127.0.0.0/8", "::1")
 _UNICAST6 = IPv6Network("2000::/3")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _NEVER: tuple[Network, ...] = (
-    ip_network("168.63.129.16"),  # Azure's own services, at an address that looks public
-    ip_network("192.0.0.0/24"),  # protocol assignments, Oracle's metadata among them
+    ip_network("168.63.129.16"),  # Azure's internal services, at an address that looks public
+    ip_network("192.0.0.0/24"),  # protocol assignments, including Oracle's metadata service
     ip_network("192.88.99.0/24"),  # 6to4 relays
     ip_network("2002::/16"),  # 6to4: an IPv4 address in disguise
     ip_network("2001::/32"),  # Teredo: the same
     ip_network("3fff::/20"),  # documentation, unknown to older Pythons
 )
 _INTERNAL: tuple[Network, ...] = (
-    ip_network("10.0.0.0/8"), ip_network("172.16.0.0/12"), ip_network("192.168.0.0/16"), ip_network("fc00::/7"),
-)  # fmt: skip
+    ip_network("10.0.0.0/8"),
+    ip_network("172.16.0.0/12"),
+    ip_network("192.168.0.0/16"),
+    ip_network("fc00::/7"),
+)
 _METADATA: tuple[Network, ...] = (
-    ip_network("169.254.169.254"),  # nearly everybody's
+    ip_network("169.254.169.254"),  # most clouds
     ip_network("169.254.170.2"),  # Amazon's, for containers
     ip_network("168.63.129.16"),
     ip_network("192.0.0.192"),
@@ -62,8 +65,9 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _KEPT_ELSEWHERE = frozenset(("accept", "accept-encoding", "content-type", "user-agent"))
 
 
+# Why: docs/decisions/security.md#refuse-mapped-and-6to4-addresses-and-judge-nat64-by-its-ipv4-address
 def is_public(address: Address) -> bool:
-    """Whether anybody on the internet could connect to it as well."""
+    """Return whether the address can be reached from the whole internet."""
     if isinstance(address, IPv6Address):
         if address in _NAT64:
             return is_public(IPv4Address(address.packed[-4:]))
@@ -77,7 +81,7 @@ def is_public(address: Address) -> bool:
 
 
 def is_metadata(address: Address) -> bool:
-    """Whether a cloud tells its machines their secrets there."""
+    """Return whether the address is a cloud's metadata service, which gives machines their secrets."""
     if isinstance(address, IPv6Address) and address in _NAT64:
         return is_metadata(IPv4Address(address.packed[-4:]))
     return any(_unscoped(address) in network for network in _METADATA if network.version == address.version)
@@ -88,16 +92,16 @@ def _is_internal(address: Address) -> bool:
 
 
 class NotResolved(httpcore2.ConnectError):
-    """A name without an address."""
+    """The name has no address."""
 
 
 def not_resolved(error: BaseException) -> bool:
-    """Whether a request failed because its name has no address; httpx2 hides it."""
+    """Return whether a request failed because its name has no address; httpx2 hides that in the cause."""
     return isinstance(error, NotResolved) or (error.__cause__ is not None and not_resolved(error.__cause__))
 
 
 class _Rule(Struct, frozen=True):
-    """What an operator allows: a name or a network, on one port or on all."""
+    """An entry of the allow list: a name or a network, on one port or on all."""
 
     name: str | None
     network: Network | None
@@ -105,10 +109,10 @@ class _Rule(Struct, frozen=True):
 
 
 class Guard:
-    """Which addresses may be connected to."""
+    """Decides which addresses may be connected to."""
 
     def __init__(self, allow: Iterable[str] = (), *, private: bool = False) -> None:
-        """`private` allows the networks that organisations use inside, but for metadata addresses in them."""
+        """`private` allows private networks, except for metadata addresses in them."""
         self._rules = [_rule(text) for text in allow]
         self._private = private
 
@@ -118,23 +122,24 @@ class Guard:
         return any(_matches(rule, host, port, address) for rule in self._rules)
 
     def check_url(self, url: str | httpx2.URL) -> None:
-        """What can be said before any name is resolved."""
+        """Check everything that can be checked before a name is resolved."""
         try:
             parsed = httpx2.URL(url)
         except (httpx2.InvalidURL, ValueError):
-            raise _unreadable("The url cannot be read.") from None
+            raise _unreadable("The URL is not valid.") from None
         if parsed.scheme not in ("http", "https") or not parsed.host or not 0 < _port(parsed) < 65536:
-            raise _unreadable("Only http and https addresses are called.")
+            raise _unreadable("Only http and https URLs are allowed.")
         if parsed.userinfo:
-            raise _unreadable("Credentials do not belong in a url.")
+            raise _unreadable("The URL must not contain credentials.")
         meant = _meant(parsed)
         if meant and not any(self.permits(parsed.host, _port(parsed), address) for address in meant):
             raise _refused(parsed.host, meant)
 
 
 async def check_places(guard: Guard, url: str, resolve: Resolve | None = None) -> None:
-    """The same of a url that others are to call: a name that has a forbidden address is refused, for nobody knows which
-    of them is taken. One that has none here, or whose server takes too long, may have one where it is called from."""
+    """Check a URL that other programs will call. A name with any forbidden address is refused, since it is unknown
+    which one they use. A name without an address here, or whose name server is too slow, is accepted: it may have an
+    address where it is called from."""
     guard.check_url(url)
     parsed = httpx2.URL(url)
     try:
@@ -148,7 +153,7 @@ async def check_places(guard: Guard, url: str, resolve: Resolve | None = None) -
 
 
 class _Backend(httpcore2.AsyncNetworkBackend):
-    """Connects to what was checked, and to nothing else."""
+    """Connects only to addresses that were checked."""
 
     def __init__(self, guard: Guard, resolve: Resolve) -> None:
         self._guard = guard
@@ -190,34 +195,38 @@ class _Backend(httpcore2.AsyncNetworkBackend):
         return permitted
 
 
+# Why: docs/decisions/security.md#guard-outbound-connections-below-the-connection-pool
 class GuardedTransport(httpx2.AsyncHTTPTransport):
-    """For any httpx2 client: every request, and every redirect it may follow, is checked."""
+    """Transport for any httpx2 client that checks every request and every redirect."""
 
     def __init__(self, guard: Guard, resolve: Resolve | None = None, tls: ssl.SSLContext | None = None) -> None:
         context = tls or certificates()
         super().__init__(verify=context, trust_env=False)
         self._guard = guard
-        # httpx2 has no parameter for the network behind its pool; httpcore2 has.
+        # httpx2 has no parameter for the network backend of its pool; httpcore2 has one.
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=context, max_connections=200, max_keepalive_connections=20, keepalive_expiry=5.0,
+            ssl_context=context,
+            max_connections=200,
+            max_keepalive_connections=20,
+            keepalive_expiry=5.0,
             network_backend=_Backend(guard, resolve or _resolved),
-        )  # fmt: skip
+        )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         self._guard.check_url(request.url)
         return await super().handle_async_request(request)
 
 
-class Reply(Struct, frozen=True):
+class OutboundReply(Struct, frozen=True):
     status: int
     headers: Mapping[str, str]
     body: bytes
     complete: bool
-    """False when the answer was longer than what was asked for of it."""
+    """False if the answer was longer than the requested limit."""
 
 
 class Outbound:
-    """Requests without cookies, without proxies from the environment, within a time and a size."""
+    """HTTP requests without cookies and without proxies from the environment, with limits of time and size."""
 
     def __init__(
         self, guard: Guard | None = None, *, resolve: Resolve | None = None, tls: ssl.SSLContext | None = None
@@ -235,11 +244,11 @@ class Outbound:
         timeout_s: float = TIMEOUT_S,
         max_bytes: int = MAX_BYTES,
         redirects: int = 0,
-    ) -> Reply:
-        """OutboundRefused, httpx2.HTTPError or TimeoutError when there is no answer.
+    ) -> OutboundReply:
+        """Send a request. Raise OutboundRefused, httpx2.HTTPError or TimeoutError if there is no answer.
 
-        Redirects are answers like others unless `redirects` says how many to follow, at most three. Another origin
-        sees no credentials, and nothing leads from https back to http.
+        Redirects are returned like other answers, unless `redirects` says how many to follow, at most three.
+        Credentials are not sent to another origin, and a redirect from https to http is refused.
         """
         sent = {
             "accept-encoding": "identity",
@@ -258,10 +267,10 @@ class Outbound:
                 method, url, sent, content = _redirected(method, url, target, sent, content, reply.status)
 
     async def get(self, url: str, *, timeout_s: float = TIMEOUT_S, max_bytes: int = MAX_BYTES) -> bytes:
-        """The whole of a page; ValueError when it is missing or too long."""
+        """Return the whole body of a page; raise ValueError if the page is missing or too long."""
         reply = await self.send("GET", url, timeout_s=timeout_s, max_bytes=max_bytes)
         if reply.status != 200:
-            raise ValueError(f"The answer was {reply.status}.")
+            raise ValueError(f"The server answered with status {reply.status}.")
         if not reply.complete:
             raise ValueError("The answer is too long.")
         return reply.body
@@ -271,7 +280,7 @@ class Outbound:
 
     async def _once(
         self, method: str, url: str, headers: Mapping[str, str], content: bytes | None, timeout_s: float, most: int
-    ) -> Reply:
+    ) -> OutboundReply:
         waits = {"connect": min(CONNECT_S, timeout_s), "read": timeout_s, "write": timeout_s, "pool": timeout_s}
         request = httpx2.Request(method, url, headers=headers, content=content, extensions={"timeout": waits})
         response = await self.transport.handle_async_request(request)
@@ -284,11 +293,11 @@ class Outbound:
                     break
         finally:
             await response.aclose()
-        return Reply(response.status_code, response.headers, body[:most], len(body) <= most)
+        return OutboundReply(response.status_code, response.headers, body[:most], len(body) <= most)
 
 
 def own_places(*urls: str | None) -> list[str]:
-    """The places of addresses that the operator configured, as entries of an allow list."""
+    """Return the hosts and ports of URLs that the operator configured, as entries of an allow list."""
     parsed = [httpx2.URL(url) for url in urls if url]
     return [f"{_bracketed(url.host)}:{_port(url)}" for url in parsed if url.host]
 
@@ -299,9 +308,9 @@ def _redirected(
     try:
         before, after = httpx2.URL(url), httpx2.URL(url).join(target)
     except (httpx2.InvalidURL, ValueError):
-        raise OutboundRefused("The answer leads to an address that cannot be read.") from None
+        raise OutboundRefused("The answer redirects to an invalid URL.") from None
     if before.scheme == "https" and after.scheme != "https":
-        raise OutboundRefused("The answer leads from https to http.")
+        raise OutboundRefused("The answer redirects from https to http.")
     if status == 303 or (status in (301, 302) and method == "POST"):
         method, content = "GET", None
         headers = {name: value for name, value in headers.items() if name != "content-type"}
@@ -311,7 +320,7 @@ def _redirected(
 
 
 def _rule(text: str) -> _Rule:
-    """A name, an address or a network, maybe with a port."""
+    """Parse a name, an address or a network, with or without a port."""
     try:
         return _Rule(None, ip_network(text.strip("[]"), strict=False), None)
     except ValueError:
@@ -350,20 +359,20 @@ def _literal(host: str) -> Address | None:
 
 
 def _meant(url: httpx2.URL) -> list[Address]:
-    """The addresses that a host is by itself, in whatever way it is written; none for one that is a name."""
+    """Return the addresses that a host denotes by itself, in any notation; none for a name."""
     literal, host = _literal(url.host), url.raw_host.decode("ascii").lower().rstrip(".")
     if literal is not None:
         return [literal]
     if _HOST.fullmatch(host) is None or url.host.endswith(".."):
-        raise _unreadable("The url's host is neither a name nor an address.")
+        raise _unreadable("The URL's host is neither a name nor an address.")
     if host == "localhost" or host.endswith(".localhost"):
         return [IPv4Address("127.0.0.1"), IPv6Address("::1")]
     if _NUMBER.fullmatch(host.rpartition(".")[2]) is None:
         return []
-    try:  # short, octal and hexadecimal, as the system's resolver takes them
+    try:  # short, octal and hexadecimal, as the system's resolver accepts them
         return [IPv4Address(socket.inet_aton(host))]
     except OSError:
-        raise _unreadable("The url's host is neither a name nor an address.") from None
+        raise _unreadable("The URL's host is neither a name nor an address.") from None
 
 
 def _bracketed(host: str) -> str:
@@ -377,7 +386,7 @@ def _port(url: httpx2.URL) -> int:
 def _refused(host: str, found: Iterable[Address]) -> OutboundRefused:
     why = "metadata_endpoint" if any(is_metadata(address) for address in found) else "private_address"
     return OutboundRefused(
-        f"{host} is not a public address. An operator can allow it: see the setting allow_hosts.", field="url", why=why
+        f"{host} is not a public address. An operator can allow it with the setting allow_hosts.", field="url", why=why
     )
 
 
@@ -386,7 +395,7 @@ def _unreadable(message: str) -> OutboundRefused:
 
 
 async def _resolved(host: str, port: int) -> list[str]:
-    """Threads of its own: a slow name server holds up nothing but other names."""
+    """Resolve a name. It has its own threads, so that a slow name server delays only other lookups."""
     literal = _literal(host)
     if literal is not None:
         return [str(literal)]

@@ -1,4 +1,5 @@
-"""Signed requests (contract 003): `v1.<claims>.<HMAC-SHA256>`, each good for one request and a short while."""
+"""Signed requests (the runtime control plane, 003): `v1.<claims>.<HMAC-SHA256>`, each valid for one request and a short
+time."""
 
 import hashlib
 import hmac
@@ -10,10 +11,12 @@ import msgspec
 from msgspec import Struct
 
 from parley.clock import Clock, now_ms
-from parley.core.access import Principal
-from parley.engine.ports import Nonces
 from parley.errors import ClaimMismatch, SignatureRefused
 from parley.ids import new_id
+from parley.runs.rules.access import Principal
+from parley.runs.store import Nonces
+
+__all__ = ["Claims", "claims_for", "sign"]
 
 SIGNATURE = b"x-oa-runtime-signature"
 KEY_ID = b"x-oa-runtime-key-id"
@@ -22,12 +25,12 @@ USER = b"x-oa-user-id"
 GUEST = b"x-oa-guest-scope"
 
 DEVELOPMENT_KEYS: dict[str, str] = {"runtime-v1": "dev-runtime-signature-secret"}
-"""Key id and secret that the contract's two sides use while nobody has set others. Everybody knows it."""
+"""Key id and secret that both sides of the contract use until others are configured. They are publicly known."""
 TTL_S = 60
 MAX_TTL_S = 300
 MAX_NONCE = 256
 SKEW_S = 30
-"""How far an issuer's clock may be ahead of ours."""
+"""Seconds by which an issuer's clock may be ahead of ours."""
 MAX_TOKEN = 8192
 
 _VERSION = "v1"
@@ -36,7 +39,7 @@ _MAX_INTEGER = 1 << 63
 
 
 class Claims(Struct, frozen=True, omit_defaults=True):
-    """What a signature vouches for. Times are in seconds; None is not claimed."""
+    """Claims of a signature. Times are in seconds; None means not claimed."""
 
     iat: int
     exp: int
@@ -51,7 +54,7 @@ _decode = msgspec.json.Decoder(Claims).decode
 
 
 class Carried(Struct, frozen=True):
-    """What a request carries in its path, query, body and headers, and its claims must therefore name."""
+    """Values in a request's path, query, body and headers, which its claims must therefore name."""
 
     run_ids: tuple[str, ...] = ()
     thread_ids: tuple[str, ...] = ()
@@ -60,7 +63,7 @@ class Carried(Struct, frozen=True):
 
 
 class Signatures:
-    """Checks signed requests in the contract's order: `check`, `check_body`, `bind`, and `burn` last, so that a
+    """Checks signed requests in the contract's order: `check`, `check_body`, `bind`, and `claim_nonce` last, so that a
     refused token does not use up its nonce."""
 
     def __init__(
@@ -76,7 +79,8 @@ class Signatures:
         self._max_ttl_s = max_ttl_s
 
     def check(self, token: str | None, key_id: str | None = None) -> Claims:
-        """The claims of a token that holds. A key id says which key made it; without one, any of ours may have."""
+        """Return the claims of a valid token. `key_id` names the key to check with; without it all our keys are
+        tried."""
         if not token:
             raise SignatureRefused("missing runtime signature")
         segment, mac = _parts(token)
@@ -94,7 +98,7 @@ class Signatures:
         return claims
 
     def check_body(self, sent: str | None, body: bytes) -> None:
-        """A digest that was sent must be the body's."""
+        """Raise if a digest was sent and does not match the body."""
         if sent is None:
             return
         digest = hashlib.sha256(body).hexdigest()
@@ -102,7 +106,7 @@ class Signatures:
             raise SignatureRefused("body hash mismatch")
 
     def bind(self, claims: Claims, carried: Carried) -> None:
-        """Everything that is carried must be claimed, and be the same."""
+        """Raise unless every value of the request is claimed, and is the same."""
         if any(run_id != claims.run_id for run_id in carried.run_ids):
             raise mismatch("run_id")
         if any(thread_id != claims.thread_id for thread_id in carried.thread_ids):
@@ -112,13 +116,13 @@ class Signatures:
         if carried.guest_scope is not None and carried.guest_scope != claims.guest_scope:
             raise mismatch("guest_scope")
 
-    async def burn(self, claims: Claims) -> None:
-        """A nonce is good once, on whichever replica."""
+    async def claim_nonce(self, claims: Claims) -> None:
+        """Use up a nonce; raise if any replica has seen it before."""
         if not await self._nonces.claim(claims.nonce, claims.exp * 1000):
             raise SignatureRefused("token nonce already used")
 
     def _signed(self, segment: bytes, mac: bytes, key_id: str | None) -> bool:
-        """Compared as text: a MAC has one form."""
+        """Return whether a key signed the segment. MACs are compared as text, since each has only one form."""
         tried = self._keys if key_id is None else [key_id]
         return any(id_ in self._keys and hmac.compare_digest(_mac(self._keys[id_], segment), mac) for id_ in tried)
 
@@ -128,7 +132,7 @@ def mismatch(claim: str) -> ClaimMismatch:
 
 
 def sign(secret: bytes | str, claims: Claims) -> str:
-    """The token that an issuer sends."""
+    """Return the token that an issuer sends."""
     segment = _base64url(msgspec.json.encode(claims))
     return f"{_VERSION}.{segment.decode()}.{_mac(_bytes(secret), segment).decode()}"
 
@@ -142,13 +146,13 @@ def claims_for(
     user_id: int | None = None,
     guest_scope: str | None = None,
 ) -> Claims:
-    """Claims for one request, with a nonce of their own."""
+    """Return the claims for one request, with a new nonce."""
     iat = now_ms // 1000
     return Claims(iat, iat + ttl_s, f"nonce-{new_id()}", run_id, thread_id, user_id, guest_scope)
 
 
 def user_id_of(header: str | None) -> int | None:
-    """The integer in `x-oa-user-id`; whatever else it holds counts as absent."""
+    """Return the integer in `x-oa-user-id`; any other value counts as absent."""
     text = (header or "").strip()
     if _INTEGER.fullmatch(text) is None:
         return None
@@ -157,12 +161,12 @@ def user_id_of(header: str | None) -> int | None:
 
 
 def guest_scope_of(header: str | None) -> str | None:
-    """What `x-oa-guest-scope` names; an empty one counts as absent."""
+    """Return the value of `x-oa-guest-scope`; an empty one counts as absent."""
     return (header or "").strip() or None
 
 
 def principal_of(user_header: str | None, guest_header: str | None) -> Principal | None:
-    """On whose behalf a signed request is made. A user's id wins over a guest's scope."""
+    """Return the principal on whose behalf a signed request is made. A user's id has priority over a guest's scope."""
     user_id, guest_scope = user_id_of(user_header), guest_scope_of(guest_header)
     if user_id is not None:
         return Principal("user", str(user_id))
@@ -170,7 +174,7 @@ def principal_of(user_header: str | None, guest_header: str | None) -> Principal
 
 
 def _parts(token: str) -> tuple[bytes, bytes]:
-    """The signed segment and its MAC, as they were sent."""
+    """Return the signed segment and its MAC, as they were sent."""
     parts = token.encode().split(b".") if len(token) <= MAX_TOKEN and token.isascii() else []
     if len(parts) != 3 or parts[0] != _VERSION.encode():
         raise SignatureRefused("invalid token encoding")
@@ -178,7 +182,7 @@ def _parts(token: str) -> tuple[bytes, bytes]:
 
 
 def _check_encoding(segment: bytes, mac: bytes) -> None:
-    """A token that cannot be decoded is refused for that, whatever its signature."""
+    """Raise if a token cannot be decoded, whatever its signature."""
     try:
         _unbase64url(mac)
         msgspec.json.decode(_unbase64url(segment))
@@ -190,13 +194,13 @@ def _claims(segment: bytes) -> Claims:
     try:
         return _decode(_unbase64url(segment))
     except (ValueError, RecursionError):
-        # The decoder stops at the first value of a wrong type, perhaps before the place where the JSON breaks off.
+        # The decoder stops at the first value of a wrong type, possibly before the place where the JSON is invalid.
         _check_encoding(segment, b"")
         raise SignatureRefused("invalid token claims") from None
 
 
 def _unbase64url(text: bytes) -> bytes:
-    """Only the one form that encoding gives: no padding, no other alphabet, no stray bits at the end."""
+    """Decode only the one form that encoding produces: no padding, no other alphabet, no stray bits at the end."""
     content = urlsafe_b64decode(text + b"=" * (-len(text) % 4))
     if _base64url(content) != text:
         raise ValueError(text)

@@ -1,7 +1,7 @@
-"""The keys that we sign with, and detached signatures (RFC 7515, appendix F).
+"""Keys that this server signs with, and detached signatures (RFC 7515, appendix F).
 
-The newest key signs. Keys that were replaced stay published for a while, so that what they signed can be checked; two
-replicas that make a key at the same moment publish both.
+The newest key signs. Replaced keys stay published for a while, so that their signatures can be checked; two replicas
+that make a key at the same moment publish both.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.clock import Clock, now_ms
-from parley.engine.ports import Record, Records
 from parley.errors import ConfigurationError
+from parley.records import Record, Records
 from parley.security.cards import Card, readings
 from parley.security.secrets import Secrets
 from parley.telemetry import tell
@@ -29,7 +29,7 @@ from parley.telemetry import tell
 ALGORITHM = "ES256"
 Algorithm = Literal["ES256", "EdDSA"]
 LOOK_AGAIN_S = 60.0
-"""How long a replica may go on with a key that another one has replaced."""
+"""Seconds for which a replica may go on using a key that another replica has replaced."""
 
 _DAY_MS = 24 * 3600 * 1000
 _KINDS: dict[Algorithm, str] = {"ES256": "signing_key", "EdDSA": "signing_key.eddsa"}
@@ -37,7 +37,7 @@ Pair = ECKey | OKPKey
 
 
 class SigningKey(Struct, frozen=True):
-    """The public part as a JWK; the private part encrypted."""
+    """A key: the public part as a JWK, the private part encrypted."""
 
     kid: str
     public: dict[str, Any]
@@ -69,7 +69,7 @@ class SigningKeys:
         self._algorithm: Algorithm = algorithm
         self._kind = _KINDS[algorithm]
         self.beside = beside
-        """Keys for something else, published and replaced with these."""
+        """Keys for another purpose, published and replaced together with these."""
         self._jku = jku
         self._rotate_ms = None if rotate_days is None else rotate_days * _DAY_MS
         self._keep_ms = keep_days * _DAY_MS
@@ -81,7 +81,7 @@ class SigningKeys:
         self._looking = asyncio.Lock()
 
     async def current(self) -> SigningKey:
-        """The key to sign with: made when there is none, replaced when it is too old."""
+        """Return the key to sign with; create one if there is none, or the newest is too old."""
         if self._current is not None and self._ticks() < self._look_again:
             return self._current
         async with self._looking:
@@ -90,7 +90,7 @@ class SigningKeys:
             return self._current
 
     async def rotate(self) -> SigningKey:
-        """Make a new key, retire the others, and forget those that were retired long ago."""
+        """Create a new key, retire the others, and delete those that were retired long ago."""
         older = await self.list()
         key = self._made()
         await self._put(key)
@@ -106,12 +106,12 @@ class SigningKeys:
         return key
 
     async def list(self) -> "list[SigningKey]":
-        """All that are kept, newest first."""
+        """Return all stored keys, newest first."""
         keys = [_decode(record.body) for record in await self._records.list(self._kind, "", limit=1000)]
         return sorted(keys, key=lambda key: (key.created_at, key.kid), reverse=True)
 
     async def jwks(self) -> KeySetSerialization:
-        """What others need to check our signatures."""
+        """Return the public keys with which others check our signatures."""
         await self.current()
         since = self._clock() - self._keep_ms
         shown = [key for key in await self.list() if key.retired_at is None or key.retired_at >= since]
@@ -119,7 +119,7 @@ class SigningKeys:
         return cast(KeySetSerialization, {"keys": [*(key.public for key in shown), *others]})
 
     async def sign(self, payload: bytes, header: dict[str, Any] | None = None) -> tuple[str, str]:
-        """The protected header and the signature, both in base64url; the payload stays where it is."""
+        """Return the protected header and the signature, both in base64url; the payload is not included."""
         key = await self.current()
         protected: dict[str, Any] = {"alg": self._algorithm, "kid": key.kid, "typ": "JOSE", **(header or {})}
         if self._jku is not None:
@@ -129,18 +129,18 @@ class SigningKeys:
         return protected_b64.decode(), _b64(signature).decode()
 
     async def sign_whole(self, payload: bytes, header: dict[str, Any]) -> str:
-        """The same in one piece, with its payload."""
+        """Return a complete JWS, with its payload."""
         protected, signature = await self.sign(payload, header)
         return f"{protected}.{_b64(payload).decode()}.{signature}"
 
     async def sign_card(self, card: Card) -> Card:
-        """The card with a signature for each of its readings: what 1.0 knows of it, and all of it."""
+        """Return the card with a signature for each of its readings: the part that 1.0 knows, and all of it."""
         signed = [await self.sign(payload) for payload in readings(card).values()]
         signatures = [{"protected": protected, "signature": signature} for protected, signature in signed]
         return {**card, "signatures": signatures}
 
     async def _chosen(self) -> SigningKey:
-        """The newest that this process can decrypt; replicas that do not share their key file have one each."""
+        """Return the newest key that this process can decrypt; replicas that do not share a key file have one each."""
         live = [key for key in await self.list() if key.retired_at is None]
         mine = next((key for key in live if self._readable(key)), None)
         if mine is not None and not self._too_old(mine):
@@ -184,8 +184,8 @@ class SigningKeys:
 
 
 def _signature(key: Pair, signed: bytes) -> bytes:
-    """Deterministic (RFC 6979, RFC 8032): the same card has the same signature on every replica, so that caches can
-    compare."""
+    """Return a deterministic signature (RFC 6979, RFC 8032): the same card has the same signature on every replica, so
+    that caches can compare."""
     if isinstance(key, OKPKey):
         assert isinstance(key.private_key, Ed25519PrivateKey)
         return key.private_key.sign(signed)

@@ -1,4 +1,4 @@
-"""Tokens of an OpenID Connect issuer: JWTs, checked against the keys that the issuer publishes."""
+"""Tokens of an OpenID Connect issuer: JWTs, checked with the keys that the issuer publishes."""
 
 import asyncio
 import hashlib
@@ -14,16 +14,16 @@ from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry
 from joserfc.jwt import JWTClaimsRegistry
 
-from parley.core.access import ALL_SCOPES, USER_SCOPES, Principal, Scope
+from parley.cache import ExpiringCache
 from parley.errors import IssuerUnavailable, OutboundRefused, Unauthenticated
+from parley.runs.rules.access import ALL_SCOPES, USER_SCOPES, Principal, Scope
 from parley.security.netguard import Guard, Outbound, own_places
-from parley.security.recent import Recent
 from parley.telemetry import tell
 
 ALGORITHMS = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519", "Ed448",
 )  # fmt: skip
-"""Asymmetric ones only: whoever can check a token must not be able to make one."""
+"""Asymmetric algorithms only: a party that can check a token must not be able to make one."""
 
 LEEWAY_S = 30
 KEEP_KEYS_S = 3600.0
@@ -37,13 +37,13 @@ KEEP_TOKEN_S = 60.0
 _FETCH_TROUBLE = (
     OSError, ValueError, TypeError, KeyError, AttributeError, JoseError, httpx2.HTTPError, OutboundRefused,
 )  # fmt: skip
-"""Whatever an issuer may answer instead of keys."""
+"""Errors that an issuer's answer can cause when keys are fetched."""
 
 Fetch = Callable[[str], Awaitable[bytes]]
 
 
 class Registry(JWSRegistry):
-    """Issuers put more into headers than RFC 7515 knows, and most still write EdDSA for Ed25519."""
+    """Accepts issuers that put more into headers than RFC 7515 defines, or, as most do, write EdDSA for Ed25519."""
 
     max_header_length = 8 * 1024
 
@@ -55,7 +55,8 @@ class Registry(JWSRegistry):
 
 
 class IssuerKeys:
-    """The issuer's public keys, fetched when needed and kept for an hour, or for longer while it cannot be reached."""
+    """The issuer's public keys, fetched when needed and cached for an hour, or longer while the issuer cannot be
+    reached."""
 
     def __init__(self, issuer: str, jwks_url: str | None, fetch: Fetch, clock: Callable[[], float]) -> None:
         self._issuer = issuer
@@ -75,12 +76,12 @@ class IssuerKeys:
         return self._keys
 
     async def renewed(self, known: KeySet) -> KeySet:
-        """Fetched again, because a token names a key that is not among those known; not too often."""
+        """Fetch the keys again, because a token names an unknown key; not too often."""
         await self._renew(known)
         return self._keys or known
 
     async def _renew(self, known: KeySet | None) -> None:
-        """Whoever waited while another one fetched has nothing left to do."""
+        """Fetch the keys, unless another request has done so while this one waited."""
         async with self._fetching:
             if self._keys is not known or self._clock() < self._next_try:
                 return
@@ -99,12 +100,12 @@ class IssuerKeys:
     async def _discovered(self) -> str:
         document = _object(await self._fetch(self._issuer.rstrip("/") + "/.well-known/openid-configuration"))
         if document.get("issuer") != self._issuer:
-            raise ValueError("The discovery document is another issuer's.")
+            raise ValueError("The discovery document belongs to another issuer.")
         return str(document["jwks_uri"])
 
 
 class Tokens:
-    """Principals from the tokens of one issuer."""
+    """Returns principals for the tokens of one issuer."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class Tokens:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if fetch is None:
-            # Whoever configures an issuer means it, wherever it is.
+            # The operator configured this issuer, so its address is allowed, wherever it is.
             fetch = fetcher(Outbound(Guard([*allow, *own_places(issuer, jwks_url)])))
         self._keys = IssuerKeys(issuer, jwks_url, fetch, clock)
         self._registry = Registry()
@@ -128,7 +129,7 @@ class Tokens:
             sub={"essential": True},
             exp={"essential": True},
         )
-        self._recent: Recent[bytes, Principal] = Recent(KEEP_TOKEN_S)
+        self._recent: ExpiringCache[bytes, Principal] = ExpiringCache(KEEP_TOKEN_S)
 
     async def principal_for(self, token: str) -> Principal:
         if len(token) > MAX_TOKEN:
@@ -159,7 +160,7 @@ class Tokens:
 
 
 def _scopes(claims: dict[str, Any]) -> frozenset[Scope]:
-    """Those that the issuer granted for us by name; a user's usual ones when it knows nothing of ours."""
+    """Return the scopes that the issuer granted by name; the default scopes of a user if it names none of ours."""
     granted = set[str]()
     for claim in (claims.get("scope"), claims.get("scp")):
         if isinstance(claim, str):
@@ -171,7 +172,7 @@ def _scopes(claims: dict[str, Any]) -> frozenset[Scope]:
 
 
 def fetcher(outbound: Outbound) -> Fetch:
-    """One GET without redirects, within five seconds and one megabyte."""
+    """Return a function that makes one GET without redirects, limited to five seconds and one megabyte."""
 
     async def fetch(url: str) -> bytes:
         return await outbound.get(url, timeout_s=TIMEOUT_S, max_bytes=MAX_BYTES)

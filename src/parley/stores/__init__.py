@@ -1,1 +1,1 @@
-"""Where logs and bytes are kept. Each module implements one port of the engine."""
+"""Storage of logs, records and blobs. Each module implements one protocol of the engine."""

@@ -1,8 +1,8 @@
-"""A copy of a data directory while a server writes to it, and back again.
+"""Backup of a data directory while a server writes to it, and its restore.
 
 The database is copied in one read transaction. A blob is durable before the event that names it, and may be deleted
-when it is forgotten; so blobs are copied before the database and once more after it, and nothing that the copy names is
-missing, but for what was written and forgotten in between.
+later. So blobs are copied before the database and once more after it, and no blob that the copy names is missing,
+except for blobs that were written and deleted in between.
 """
 
 import hashlib
@@ -19,11 +19,10 @@ from msgspec import Struct
 
 from parley.clock import iso, now_ms
 from parley.errors import ConfigurationError
-from parley.file_modes import make_private_file, make_private_folder
-from parley.stores.damage import damage_in, damaged, opening
-from parley.stores.locking import LOCK, lock
+from parley.security.files import make_private_file, make_private_folder
 from parley.stores.schema import missing
 from parley.stores.sqlite import FILE
+from parley.stores.sqlite_file import LOCK, damage_in, damaged, lock, opening
 
 MANIFEST = "manifest.json"
 BLOBS = "blobs"
@@ -32,35 +31,35 @@ FORMAT = 1
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-class Manifest(Struct, frozen=True):
-    """What a backup holds. `secrets`: whether the key file is in it; `blobs` is None where they are elsewhere."""
+class BackupManifest(Struct, frozen=True):
+    """Content of a backup. `secrets`: the key file is included; `blobs` is None if they are stored elsewhere."""
 
     format: int
     made_at: str
     database: str
-    """The sha256 of the database."""
+    """sha256 of the database."""
     runs: int
     blobs: int | None
     secrets: bool
 
 
-class Places(Struct, frozen=True):
-    """Where a server keeps things; `blobs` is None when it is no directory of this machine."""
+class BackupPaths(Struct, frozen=True):
+    """Paths of a server's data; `blobs` is None if it is not a local directory."""
 
     data_dir: Path
     blobs: Path | None
     keys: Path
 
 
-def back_up(places: Places, to: Path, *, secrets: bool = False) -> Manifest:
-    """Copy everything into a directory that is not there yet; it appears when it is complete."""
+def back_up(places: BackupPaths, to: Path, *, secrets: bool = False) -> BackupManifest:
+    """Copy everything into a new directory, which appears only when it is complete."""
     source = places.data_dir / FILE
     if not source.is_file():
         raise ConfigurationError(f"There is no database in {places.data_dir}.")
     if to.exists():
-        raise ConfigurationError(f"There is something at {to} already.")
+        raise ConfigurationError(f"{to} already exists; choose another path.")
     if secrets and not places.keys.is_file():
-        raise ConfigurationError(f"There is no key file at {places.keys}, so no secret was ever kept.")
+        raise ConfigurationError(f"There is no key file at {places.keys}, so no secret has been stored.")
     growing = to.with_name(f".{to.name}.{os.getpid()}")
     try:
         growing.mkdir(mode=0o700, parents=True)
@@ -73,7 +72,7 @@ def back_up(places: Places, to: Path, *, secrets: bool = False) -> Manifest:
     return manifest
 
 
-def _copied(places: Places, to: Path, *, secrets: bool) -> Manifest:
+def _copied(places: BackupPaths, to: Path, *, secrets: bool) -> BackupManifest:
     if places.blobs is not None:
         copy_blobs(places.blobs, to / BLOBS)
     runs = _copy_database(places.data_dir / FILE, to / FILE)
@@ -82,7 +81,7 @@ def _copied(places: Places, to: Path, *, secrets: bool) -> Manifest:
     if secrets:
         _copy_private(places.keys, to / KEYS)
     blobs = None if places.blobs is None else sum(1 for _ in _blobs_in(to / BLOBS))
-    manifest = Manifest(FORMAT, iso(now_ms()), digest(to / FILE), runs, blobs, secrets)
+    manifest = BackupManifest(FORMAT, iso(now_ms()), digest(to / FILE), runs, blobs, secrets)
     make_private_file(to / MANIFEST)
     (to / MANIFEST).write_text(json.dumps(msgspec.to_builtins(manifest), indent=2) + "\n", "utf-8")
     for path in (to / FILE, to / MANIFEST, to):
@@ -91,8 +90,8 @@ def _copied(places: Places, to: Path, *, secrets: bool) -> Manifest:
 
 
 def _copy_database(source: Path, to: Path) -> int:
-    """How many runs there are in the copy. All pages at once: a step of its own for each part would begin anew whenever
-    somebody writes in between."""
+    """Copy the database and return the number of runs in it. All pages are copied in one step: with several steps, the
+    copy would start again at every write in between."""
     make_private_file(to)
     with (
         opening(source),
@@ -102,13 +101,13 @@ def _copy_database(source: Path, to: Path) -> int:
         live.backup(copy, pages=-1)
         if found := damage_in(copy):
             raise ConfigurationError(f"{damaged(source, found)} Nothing was backed up.")
-        # One file without a companion, wherever it is taken.
+        # One file without a WAL file beside it, which can be moved anywhere.
         copy.execute("PRAGMA journal_mode = DELETE")
         return copy.execute("SELECT count(*) FROM runs").fetchone()[0]
 
 
 def copy_blobs(source: Path, to: Path) -> None:
-    """Those that are not there yet. One that vanishes meanwhile was forgotten."""
+    """Copy the blobs that are missing in the target. One that disappears meanwhile was deleted by the server."""
     make_private_folder(to)
     for path in _blobs_in(source):
         copy = to / path.relative_to(source)
@@ -120,8 +119,8 @@ def copy_blobs(source: Path, to: Path) -> None:
             copy.unlink(missing_ok=True)
 
 
-def restore(backup: Path, places: Places) -> Manifest:
-    """Put a backup where a server is to be started. Nothing is written over."""
+def restore(backup: Path, places: BackupPaths) -> BackupManifest:
+    """Restore a backup to the paths of a server that is not running. Nothing is overwritten."""
     manifest = _manifest(backup)
     if digest(backup / FILE) != manifest.database:
         raise ConfigurationError(f"The database in {backup} is not the one that was backed up: it is damaged.")
@@ -137,7 +136,7 @@ def restore(backup: Path, places: Places) -> Manifest:
             copy_blobs(backup / BLOBS, places.blobs)
         if manifest.secrets:
             _copy_private(backup / KEYS, places.keys)
-        # The database last: a directory without one is no restored server.
+        # The database is moved last: a directory without it does not count as restored.
         growing = places.data_dir / f".{FILE}.restoring"
         _copy_private(backup / FILE, growing)
         growing.rename(places.data_dir / FILE)
@@ -147,13 +146,13 @@ def restore(backup: Path, places: Places) -> Manifest:
     return manifest
 
 
-def _manifest(backup: Path) -> Manifest:
+def _manifest(backup: Path) -> BackupManifest:
     try:
-        manifest = msgspec.json.decode((backup / MANIFEST).read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode((backup / MANIFEST).read_bytes(), type=BackupManifest)
     except (OSError, msgspec.MsgspecError):
-        raise ConfigurationError(f"{backup} is no backup, or not a complete one.") from None
+        raise ConfigurationError(f"{backup} is not a backup, or is not complete.") from None
     if manifest.format != FORMAT:
-        raise ConfigurationError(f"{backup} was made by a newer Parley.")
+        raise ConfigurationError(f"{backup} was made by a newer version of Parley.")
     try:
         with closing(sqlite3.connect(f"file:{backup / FILE}?mode=ro", uri=True)) as copy:
             missing("sqlite", {str(row[0]) for row in copy.execute("SELECT id FROM migrations")}, ("pre", "post"))
@@ -162,23 +161,25 @@ def _manifest(backup: Path) -> Manifest:
     return manifest
 
 
-def _check_blobs(backup: Path, manifest: Manifest, places: Places) -> None:
-    """A blob is named by what is in it."""
+def _check_blobs(backup: Path, manifest: BackupManifest, places: BackupPaths) -> None:
+    """Check all blobs. The name of a blob is the hash of its content."""
     if manifest.blobs is None:
         return
     if places.blobs is None:
-        raise ConfigurationError("The backup holds blobs, and the setting blobs names no directory to put them into.")
+        raise ConfigurationError(
+            "The backup contains blobs, but the setting blobs does not name a directory to restore them to."
+        )
     found = 0
     for path in _blobs_in(backup / BLOBS):
         found += 1
         if digest(path) != path.name:
             raise ConfigurationError(f"The blob {path.name} in {backup} is damaged.")
     if found != manifest.blobs:
-        raise ConfigurationError(f"{backup} has {found} blobs, and had {manifest.blobs} when it was made.")
+        raise ConfigurationError(f"{backup} contains {found} blobs, but {manifest.blobs} were backed up.")
 
 
 def _blobs_in(directory: Path) -> list[Path]:
-    """What is being written has another name until it is complete."""
+    """Return all complete blobs. A blob that is being written has another name until it is complete."""
     return [path for path in directory.rglob("*") if _SHA256.fullmatch(path.name) and path.is_file()]
 
 

@@ -1,4 +1,4 @@
-"""Bytes found by their content, through obstore: a local directory, memory, S3, Google or Azure by the same code."""
+"""Content-addressed blobs, through obstore: a local directory, memory, S3, Google or Azure with the same code."""
 
 import asyncio
 import hashlib
@@ -14,7 +14,7 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, MemoryStore, ObjectStore, from_url
 
 from parley.errors import ConfigurationError, NotFound, StoreUnavailable
-from parley.file_modes import make_private_folder, restrict
+from parley.security.files import make_private_folder, restrict
 
 PIECE = 256 * 1024
 _FOLDER = re.compile(r"[0-9a-f]{2}")
@@ -84,11 +84,11 @@ class ObjectBlobs:
 
 
 class DirectoryBlobs(ObjectBlobs):
-    """A directory on this machine. An event that refers to a blob is durable, so the blob has to be so before it."""
+    """Blobs in a local directory. An event that refers to a blob is durable, so the blob must be durable before it."""
 
     def __init__(self, directory: Path) -> None:
         make_private_folder(directory)
-        # Each blob lies below one of these, so nothing of what is in them has to be looked at.
+        # Each blob is below one of these folders, so their contents do not have to be checked.
         restrict(*(path for path in directory.iterdir() if _FOLDER.fullmatch(path.name)))
         super().__init__(LocalStore(str(directory.resolve())))
         self._directory = directory
@@ -100,7 +100,7 @@ class DirectoryBlobs(ObjectBlobs):
 
 
 def _settle(path: Path, directory: Path) -> None:
-    """Make a blob that was written private and durable, and the folders that hold it."""
+    """Make a written blob and the folders above it private and durable."""
     restrict(path.parent.parent, path.parent, path)
     _sync(path, path.parent, path.parent.parent, directory)
 
@@ -130,7 +130,7 @@ def _reading(sha256: str) -> Generator[None, None, None]:
 
 
 def open_blobs(location: str) -> ObjectBlobs:
-    """`memory:`, a directory, or a URL such as `s3://bucket/prefix` (credentials from the environment)."""
+    """Open `memory:`, a directory, or a URL such as `s3://bucket/prefix` (credentials from the environment)."""
     if location == "memory:":
         return ObjectBlobs(MemoryStore())
     if "://" not in location:
@@ -142,7 +142,7 @@ def open_blobs(location: str) -> ObjectBlobs:
 
 
 def below(location: str, name: str) -> str:
-    """A place of its own within a location, for what must not be mixed with the rest."""
+    """Return a separate place within a location, for blobs that must not be mixed with the rest."""
     if location == "memory:":
         return location
     if "://" not in location:

@@ -1,4 +1,4 @@
-"""The reference: what every store must do, in the plainest way. Also the oracle of the contract suite."""
+"""Reference store in memory: the simplest correct behaviour, which the contract suite compares with."""
 
 import asyncio
 from bisect import bisect_right
@@ -7,12 +7,12 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from parley.core.events import Event
-from parley.core.runs import Run, State, erased
-from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
-from parley.stores.shelf import MemoryLibrary
+from parley.runs.rules.events import Event
+from parley.runs.rules.state import Run, State, erased
+from parley.runs.store import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
+from parley.stores.documents import MemoryLibrary
 
 
 class MemoryStore:
@@ -73,9 +73,13 @@ class MemoryStore:
     async def runs_in(
         self, state: State, *, agent: str | None = None, owner: str | None = None, limit: int = 1000
     ) -> list[Run]:
-        """A dict keeps the order in which its keys arrived."""
-        found = [head.run for head in self._heads.values() if head.run.state is state]
+        """Return runs in the order in which they arrived, which the dict keeps."""
+        found = [head.run for head in self._heads.values() if head.run.state is state and not head.run.due]
         return [run for run in found if agent in (None, run.agent) and owner in (None, run.owner)][:limit]
+
+    async def sleepers(self, now: int, limit: int) -> list[Run]:
+        found = [head.run for head in self._heads.values() if 0 < head.run.due <= now]
+        return sorted(found, key=lambda run: run.due)[:limit]
 
     async def unfinished(self, principal: str, most: int) -> int:
         return sum(head.run.principal == principal and not head.run.ended for head in self._heads.values())

@@ -1,4 +1,4 @@
-"""Nonces ride with the log: claims that wait are written together, and a known one concerns nobody but its caller."""
+"""Nonces, stored beside the log: waiting claims are written together, and a used nonce affects only its own caller."""
 
 import asyncio
 import secrets
@@ -8,9 +8,9 @@ from functools import partial
 
 from msgspec import Struct
 
-from parley.engine.ports import Done
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable
-from parley.stores.pool import Pool
+from parley.runs.store import Done
+from parley.stores.postgres_pool import Pool
 from parley.telemetry import tell
 
 MAX_BATCH = 512
@@ -19,7 +19,7 @@ FORGET_BATCH = 500
 _CLAIM_ONE = "INSERT INTO nonces (nonce, until) VALUES (?, ?) ON CONFLICT (nonce) DO NOTHING"
 _FORGET_SOME = """
 DELETE FROM nonces WHERE nonce IN (SELECT nonce FROM nonces WHERE until < ? ORDER BY until LIMIT ?)"""
-# In the order of the nonces, so that two replicas with the same ones cannot deadlock.
+# In the order of the nonces, so that two replicas with the same nonces cannot deadlock.
 _CLAIM_ALL = """
 INSERT INTO nonces (nonce, until)
 SELECT nonce, until FROM unnest($1::bytea[], $2::bigint[]) AS row (nonce, until) ORDER BY nonce
@@ -28,34 +28,36 @@ _FORGET_SOME_THERE = """
 DELETE FROM nonces WHERE nonce IN (SELECT nonce FROM nonces WHERE until < $1 ORDER BY until LIMIT $2) RETURNING 1"""
 
 
-class Claim(Struct, frozen=True):
-    """Kept as bytes: any text will do, and nobody's collation is asked."""
+# Why: docs/decisions/stores.md#claim-nonces-in-the-writers-transactions
+class NonceClaim(Struct, frozen=True):
+    """A claim. The nonce is stored as bytes: any text is allowed, and no collation applies."""
 
     nonce: bytes
     until: int
 
 
-Claiming = tuple[Claim, Done]
+Claiming = tuple[NonceClaim, Done]
 
 
-def claiming(hand_in: Callable[[Claim, Done], None], nonce: str, until: int) -> "asyncio.Future[bool]":
-    """Hand in a claim, to be awaited until it is decided."""
+def claiming(hand_in: Callable[[NonceClaim, Done], None], nonce: str, until: int) -> "asyncio.Future[bool]":
+    """Hand in a claim; await the future for the decision."""
     future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    hand_in(Claim(nonce.encode(), until), partial(_decided, future))
+    hand_in(NonceClaim(nonce.encode(), until), partial(_decided, future))
     return future
 
 
 async def check_committing(
     claim: Callable[[str, int], Awaitable[bool]], patience_s: float, committed: Callable[[], int] = int, size: int = 16
 ) -> None:
-    """Claim a nonce that is forgotten soon. A writer that commits other work meanwhile is busy, not stuck."""
+    """Check that the store commits, by claiming a nonce that expires soon. A writer that commits other work meanwhile
+    is busy, not stuck."""
     before = committed()
     try:
         async with asyncio.timeout(patience_s):
             await claim(secrets.token_hex(size), 0)
     except TimeoutError:
         if committed() == before:
-            raise StoreUnavailable("The store does not write.") from None
+            raise StoreUnavailable("The store cannot write at the moment.") from None
 
 
 def _decided(future: "asyncio.Future[bool]", error: ParleyError | None) -> None:
@@ -68,7 +70,7 @@ def _decided(future: "asyncio.Future[bool]", error: ParleyError | None) -> None:
 
 
 def write_claims(connection: sqlite3.Connection, claims: list[Claiming]) -> list[tuple[Done, ParleyError | None]]:
-    """Within a transaction: each by itself, since SQLite does not say which row of many it left out."""
+    """Write claims within a transaction, one by one, since SQLite does not say which row of many it skipped."""
     return [
         (done, None if connection.execute(_CLAIM_ONE, (claim.nonce, claim.until)).rowcount else known())
         for claim, done in claims
@@ -76,7 +78,8 @@ def write_claims(connection: sqlite3.Connection, claims: list[Claiming]) -> list
 
 
 async def in_batches(forget: Callable[[], Awaitable[int]]) -> int:
-    """Delete batch after batch, until one is not full; how many in all. Others write between two of them."""
+    """Delete batch after batch until one is not full; return the total number. Other writes can run between two
+    batches."""
     gone = batch = await forget()
     while batch == FORGET_BATCH:
         batch = await forget()
@@ -85,12 +88,12 @@ async def in_batches(forget: Callable[[], Awaitable[int]]) -> int:
 
 
 def forget_some(connection: sqlite3.Connection, before: int) -> int:
-    """At most a batch, so that the writer does not wait long."""
+    """Delete at most one batch, so that the writer does not wait long."""
     return connection.execute(_FORGET_SOME, (before, FORGET_BATCH)).rowcount
 
 
 class PostgresNonces:
-    """One statement for all claims that wait, beside the log's: neither waits for the other."""
+    """Nonces in PostgreSQL: one statement for all waiting claims, independent of the log's writer."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -111,12 +114,12 @@ class PostgresNonces:
         return len(await self._pool.fetch(_FORGET_SOME_THERE, before, FORGET_BATCH))
 
     async def close(self) -> None:
-        """What was handed in is decided first."""
+        """Decide everything that was handed in, then stop."""
         self._closed = True
         self._wake.set()
         await self._writer
 
-    def _hand_in(self, claim: Claim, done: Done) -> None:
+    def _hand_in(self, claim: NonceClaim, done: Done) -> None:
         self._waiting.append((claim, done))
         self._wake.set()
 
@@ -133,16 +136,16 @@ class PostgresNonces:
     async def _settled(self, batch: list[Claiming]) -> list[tuple[Done, ParleyError | None]]:
         try:
             rows = await self._pool.fetch(_CLAIM_ALL, *zip(*((one.nonce, one.until) for one, _ in batch), strict=True))
-        except Exception as error:  # noqa: BLE001 - a writer that dies silently would hang everyone
+        except Exception as error:  # noqa: BLE001 - if the writer died silently, all callers would wait forever
             tell("claim.failed", error=error)
-            reason = StoreUnavailable("The database refused the write; nothing of it was kept.")
+            reason = StoreUnavailable("The database refused the write; nothing was saved.")
             return [(done, reason) for _, done in batch]
         fresh = {row[0] for row in rows}
         return [(done, None if _took(fresh, claim.nonce) else known()) for claim, done in batch]
 
 
 def _took(fresh: set[bytes], nonce: bytes) -> bool:
-    """The first of a batch that asks for a fresh nonce has it."""
+    """Return whether this claim gets the nonce: the first claim of a batch for a new nonce does."""
     if nonce not in fresh:
         return False
     fresh.remove(nonce)

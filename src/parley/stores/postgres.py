@@ -1,7 +1,7 @@
-"""The log in PostgreSQL, for many replicas: what waits is committed together, by one statement.
+"""The log in PostgreSQL, for many replicas: waiting appends are committed together by one statement.
 
 Rows are locked in the order of their ids, so that two replicas with batches over the same runs cannot deadlock. A
-conflict concerns one run only: its events are left out of the same statement, and its caller is told.
+conflict affects only its own run: that run's events are left out of the same statement, and its caller gets the error.
 """
 
 import asyncio
@@ -10,23 +10,31 @@ from zlib import crc32
 
 import msgspec
 
-from parley.core.events import Event, restored
-from parley.core.runs import Run, State, erased
-from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
 from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
 from parley.ids import RunId
-from parley.stores.library import NOTE, DatabaseLibrary, statements
-from parley.stores.listings import filters, numbered, paged
+from parley.runs.rules.events import Event, restored
+from parley.runs.rules.state import Run, State, erased
+from parley.runs.store import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
+from parley.stores.documents import NOTE, DatabaseLibrary, statements
+from parley.stores.group_commit import MAX_BATCH, Writer
 from parley.stores.nonces import FORGET_BATCH, PostgresNonces, check_committing, in_batches
-from parley.stores.pool import MAX_CONNECTIONS, RIVALRY, TROUBLE, Connection, Pool, Row
-from parley.stores.refolding import refolded
+from parley.stores.postgres_pool import MAX_CONNECTIONS, RIVALRY, TROUBLE, Connection, Pool, Row
+from parley.stores.queries import (
+    SLEEPING,
+    filters,
+    numbered,
+    owner_column,
+    paged,
+    refolded,
+    state_column,
+    wake_time,
+)
 from parley.stores.schema import Phase, migrate_postgres
-from parley.stores.writers import MAX_BATCH, Writer
 from parley.telemetry import tell
 
 MAX_TRIES = 5
 SPARE_CONNECTIONS = 4
-"""For whoever reads while every writer writes."""
+"""Connections for readers while all writers are busy."""
 
 _LOCK = "SELECT run_id, version FROM runs WHERE run_id = ANY($1::text[]) ORDER BY run_id FOR UPDATE"
 _UPDATE = """
@@ -107,6 +115,7 @@ released AS (DELETE FROM keys WHERE scope = $4 AND version <= $2)
 UPDATE runs SET floor = last.seq, floor_hash = last.hash, snapshot = $3 FROM last WHERE run_id = $1"""
 
 _WAITING = "SELECT count(*) FROM (SELECT FROM runs WHERE state = 'submitted' AND agent = $1 LIMIT $2) AS few"
+_SLEEPERS = f"SELECT body FROM runs WHERE state = '{SLEEPING}' AND owner <= $1 ORDER BY owner LIMIT $2"
 _AHEAD = """
 SELECT (SELECT count(*) FROM (
   SELECT FROM runs AS other WHERE state = 'submitted' AND agent = $1 AND other.arrival < run.arrival LIMIT $2) AS few)
@@ -119,15 +128,15 @@ _decode_run = msgspec.msgpack.Decoder(Run).decode
 
 
 class _Rival(Exception):
-    """A key of the batch is taken, or a change does not fit: which one is found out singly."""
+    """A key of the batch is taken, or a change does not fit; the appends are then tried one by one to find which."""
 
 
 class _Stale(_Rival):
-    """It concerns a document."""
+    """The conflict concerns a document."""
 
 
 async def open_pool(url: str, phases: tuple[Phase, ...] | None = None, most: int = MAX_CONNECTIONS) -> Pool:
-    """Connect, and bring the database up to date; not at all where `phases` is empty."""
+    """Connect and apply missing migrations; none if `phases` is empty."""
     pool = await Pool.open(url, most)
     if phases != ():
         async with pool.acquire() as connection:
@@ -136,8 +145,9 @@ async def open_pool(url: str, phases: tuple[Phase, ...] | None = None, most: int
 
 
 class PostgresStore:
-    """`writers` commit side by side, each the runs that fall to it by their ids; a statement holds at most `batch` of
-    them. With a batch of one every statement touches the rows of one run, wherever a database has put them."""
+    """The store. `writers` commit in parallel; each has the runs that its share of the ids selects. A statement holds
+    at most `batch` runs. With a batch of one, every statement changes the rows of one run only, wherever a distributed
+    database keeps them."""
 
     def __init__(self, pool: Pool, writers: int = 1, batch: int = MAX_BATCH) -> None:
         self._pool = pool
@@ -150,7 +160,7 @@ class PostgresStore:
         if self._closed:
             asyncio.get_running_loop().call_soon(done, StoreUnavailable("The store is closed."))
             return
-        # A run always falls to the same one, so that its appends stay in order.
+        # A run always has the same writer, so that its appends stay in order.
         place = crc32(append.run.id.encode()) % len(self._writers) if len(self._writers) > 1 else 0
         self._writers[place].take(append, done)
 
@@ -178,12 +188,18 @@ class PostgresStore:
     async def runs_in(
         self, state: State, *, agent: str | None = None, owner: str | None = None, limit: int = 1000
     ) -> list[Run]:
-        # The state is part of the text, not a parameter, so that the partial indexes are used.
+        # The state is in the SQL text and not a parameter, so that the partial indexes are used.
         rows = await self._pool.fetch(
             f"SELECT body FROM runs WHERE state = '{state.value}' AND ($1::text IS NULL OR agent = $1) "
             "AND ($2::text IS NULL OR owner = $2) ORDER BY arrival LIMIT $3",
-            agent, owner, limit,
-        )  # fmt: skip
+            agent,
+            owner,
+            limit,
+        )
+        return [_decode_run(row[0]) for row in rows]
+
+    async def sleepers(self, now: int, limit: int) -> list[Run]:
+        rows = await self._pool.fetch(_SLEEPERS, wake_time(now), limit)
         return [_decode_run(row[0]) for row in rows]
 
     async def unfinished(self, principal: str, most: int) -> int:
@@ -231,7 +247,7 @@ class PostgresStore:
 
     async def check_writing(self, patience_s: float) -> None:
         if any(writer.stuck(patience_s) for writer in self._writers):
-            raise StoreUnavailable("The store does not write.")
+            raise StoreUnavailable("The store cannot write at the moment.")
         await check_committing(self.claim, patience_s)
 
     async def forget_nonces(self, before: int) -> int:
@@ -257,8 +273,10 @@ class PostgresStore:
             "released AS (DELETE FROM keys WHERE scope = $3) "
             "UPDATE runs SET floor = version, floor_hash = hash, snapshot = NULL, principal = '', conversation = '', "
             "body = $2 WHERE run_id = $1",
-            run, _encode_run(erased(head.run)), LASTING + run,
-        )  # fmt: skip
+            run,
+            _encode_run(erased(head.run)),
+            LASTING + run,
+        )
 
     async def _note(self, rows: Sequence[Row]) -> None:
         try:
@@ -268,7 +286,7 @@ class PostgresStore:
             raise StoreUnavailable("The database does not answer.") from error
 
     async def close(self) -> None:
-        """Everything that was handed in is committed first."""
+        """Commit everything that was handed in, then stop."""
         if not self._closed:
             self._closed = True
             for writer in self._writers:
@@ -281,7 +299,7 @@ class PostgresStore:
         return rows[0] if rows else None
 
     async def _commit(self, appends: list[Append]) -> dict[RunId, ParleyError]:
-        """Write a batch in which each run occurs once; what could not be written, and why."""
+        """Write a batch in which each run occurs once; return the errors of the runs that could not be written."""
         for attempt in range(1, MAX_TRIES + 1):
             try:
                 async with self._pool.acquire() as connection:
@@ -353,9 +371,17 @@ async def _write_changes(connection: Connection, appends: list[Append]) -> None:
 def _known_row(append: Append) -> Row:
     run = append.run
     return (
-        run.id, append.expected, run.version, append.hash, run.state.value, run.owner, run.ended, run.updated_at,
-        run.status_at, _encode_run(run),
-    )  # fmt: skip
+        run.id,
+        append.expected,
+        run.version,
+        append.hash,
+        state_column(run),
+        owner_column(run),
+        run.ended,
+        run.updated_at,
+        run.status_at,
+        _encode_run(run),
+    )
 
 
 def _full_row(append: Append) -> Row:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from parley.engine.ports import Moment, Place, Record
-from parley.stores.pool import Pool
-from parley.stores.threads import SqliteThread
+from parley.records import Moment, Place, Record
+from parley.stores.postgres_pool import Pool
+from parley.stores.sqlite_thread import SqliteThread
 
 Records = list[Record]
 
@@ -16,7 +16,7 @@ _FIRST: Moment = (-1, "", "")
 
 
 class MemoryRecords:
-    """The reference, and the oracle of the contract suite."""
+    """Records in memory: the reference that the contract suite compares with."""
 
     def __init__(self) -> None:
         self._records: dict[tuple[str, str, str], Record] = {}
@@ -66,7 +66,8 @@ def _place(record: Record) -> Place:
 
 
 class SqliteRecords:
-    """Needs no lock on the data directory, so that a command can look after a database which a server is using."""
+    """Records in SQLite. Needs no lock on the data directory, so that a command can change a database which a server is
+    using."""
 
     def __init__(self, path: Path) -> None:
         self._thread = SqliteThread(path, "parley-records")
@@ -116,12 +117,13 @@ class SqliteRecords:
         return await self._thread.call(lambda connection: [Record(*row) for row in connection.execute(sql, values)])
 
     async def _write(self, sql: str, *values: object) -> int:
-        """Outside a transaction each statement is one of its own, and waits for the server's writer to finish."""
+        """Run one statement. Outside a transaction it is a transaction of its own, and waits for the server's
+        writer."""
         return await self._thread.call(lambda connection: connection.execute(sql, values).rowcount)
 
 
 class PostgresRecords:
-    """Shared by all replicas. The pool is closed by whoever opened it."""
+    """Records in PostgreSQL, shared by all replicas. Does not close the pool."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool

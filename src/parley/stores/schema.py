@@ -1,5 +1,5 @@
-"""Ordered SQL files bring a database up to date: `pre` before the code that needs them runs, `post` after the
-last process of the older code has gone."""
+"""Migrations: ordered SQL files. `pre` files run before the code that needs them starts, `post` files after the last
+process of the older code has stopped."""
 
 import re
 import sqlite3
@@ -36,15 +36,18 @@ def migrations(dialect: str) -> list[Migration]:
 
 
 def missing(dialect: str, done: set[str], phases: tuple[Phase, ...]) -> list[Migration]:
-    """Of a newer Parley's migrations, those that come before its code are made for this one too."""
+    """Return the migrations to apply. `pre` migrations of a newer Parley are accepted: they work with this version
+    too."""
     known = migrations(dialect)
     if newer := sorted(one for one in done - {one.id for one in known} if one.endswith(".post")):
-        raise ConfigurationError(f"The database was written by a newer Parley (it has {newer[-1]}).")
+        raise ConfigurationError(
+            f"The database was written by a newer version of Parley (it has migration {newer[-1]})."
+        )
     return [one for one in known if one.id not in done and one.phase in phases]
 
 
 def migrate_sqlite(connection: sqlite3.Connection, phases: tuple[Phase, ...] = ("pre", "post")) -> list[str]:
-    """Apply what is missing, each file in a transaction of its own; the ids of what was applied."""
+    """Apply missing migrations, each file in a transaction of its own; return the ids of the applied ones."""
     connection.execute(
         "CREATE TABLE IF NOT EXISTS migrations (id TEXT PRIMARY KEY, at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)"
     )
@@ -57,7 +60,7 @@ def migrate_sqlite(connection: sqlite3.Connection, phases: tuple[Phase, ...] = (
         except sqlite3.Error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            # Another process that started at the same time may have been first.
+            # Another process that started at the same time may have applied it.
             if one.id not in _done(connection):
                 raise
     return [one.id for one in todo]
@@ -67,9 +70,10 @@ def _done(connection: sqlite3.Connection) -> set[str]:
     return {str(row[0]) for row in connection.execute("SELECT id FROM migrations")}
 
 
+# Why: docs/decisions/stores.md#delay-schema-removals-while-other-replicas-serve
 async def migrate_postgres(connection: Any, phases: tuple[Phase, ...] | None = None) -> list[str]:
-    """The same for PostgreSQL; replicas that start together take turns. Unless somebody says so, nothing is taken away
-    while others serve the database: they may be of the older code."""
+    """Apply missing migrations to PostgreSQL; replicas that start together take turns. Unless `phases` says so, nothing
+    is removed while other replicas use the database: they may run the older code."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(hashtext('parley.migrations'))")
         await connection.execute(

@@ -1,7 +1,7 @@
-"""The log in one SQLite file: a writer thread that commits everything waiting in one transaction, and readers.
+"""The log in one SQLite file: a writer thread that commits all waiting appends in one transaction, and readers.
 
-WAL with `synchronous=FULL`: what was acknowledged is on disk as far as the operating system can tell.
-One process per data directory, held by a lock file.
+WAL with `synchronous=FULL`: acknowledged writes are on disk as far as the operating system can tell. One process per
+data directory, enforced by a lock file.
 """
 
 import asyncio
@@ -20,40 +20,46 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from parley.core.events import Event, restored
-from parley.core.runs import Run, State, erased
-from parley.engine.ports import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
 from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
-from parley.file_modes import make_private_file, make_private_folder, restrict
 from parley.ids import RunId
-from parley.stores.damage import check, opening, unavailable
-from parley.stores.library import NOTE, DatabaseLibrary, sqlite_text, statements
-from parley.stores.listings import filters, paged
-from parley.stores.locking import LOCK, lock
-from parley.stores.nonces import FORGET_BATCH, Claim, check_committing, claiming, forget_some, in_batches, write_claims
-from parley.stores.refolding import refolded
+from parley.runs.rules.events import Event, restored
+from parley.runs.rules.state import Run, State, erased
+from parley.runs.store import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
+from parley.security.files import make_private_file, make_private_folder, restrict
+from parley.stores.documents import NOTE, DatabaseLibrary, sqlite_text, statements
+from parley.stores.group_commit import Settled, answer
+from parley.stores.nonces import (
+    FORGET_BATCH,
+    NonceClaim,
+    check_committing,
+    claiming,
+    forget_some,
+    in_batches,
+    write_claims,
+)
+from parley.stores.queries import SLEEPING, filters, owner_column, paged, refolded, state_column, wake_time
 from parley.stores.schema import migrate_sqlite
-from parley.stores.writers import Settled, answer
+from parley.stores.sqlite_file import LOCK, check, lock, opening, unavailable
 from parley.telemetry import tell
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 
 
-class Job(Struct, frozen=True):
-    """Something else that the writer does, by itself."""
+class WriteJob(Struct, frozen=True):
+    """Other work for the writer, done in a transaction of its own."""
 
     work: Callable[[sqlite3.Connection], None]
 
 
-Waiting = tuple[Append | Claim | Job, Done]
+Waiting = tuple[Append | NonceClaim | WriteJob, Done]
 
 MAX_BATCH = 512
 PROBE_BYTES = 4096
-"""More than fits into a page beside others, so that a database which may not grow refuses it."""
+"""Larger than the free space of a page, so that a database which cannot grow refuses it."""
 FILE = "parley.db"
 TRIM_PIECE = 2000
-"""How many events are deleted in one transaction, so that nobody's append waits long for it."""
+"""Number of events that one transaction deletes, so that appends do not wait long for it."""
 
 _INSERT_RUN = """
 INSERT INTO runs
@@ -74,8 +80,9 @@ _FORGET_KEYS = f"""
 DELETE FROM keys WHERE (scope, name) IN (
   SELECT scope, name FROM keys WHERE at < ? AND substr(scope, 1, 4) <> '{LASTING}' ORDER BY at LIMIT ?)"""
 
-# The state is part of the text, so that the partial index is used, and nothing but that.
+# The state is in the SQL text, so that the partial index is used, and nothing else.
 _WAITING = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE state = 'submitted' AND agent = ? LIMIT ?)"
+_SLEEPERS = f"SELECT body FROM runs WHERE state = '{SLEEPING}' AND owner <= ? ORDER BY owner LIMIT ?"
 _AHEAD = """
 SELECT (SELECT count(*) FROM (
   SELECT 1 FROM runs AS other WHERE state = 'submitted' AND agent = ? AND other.arrival < run.arrival LIMIT ?))
@@ -86,16 +93,16 @@ _decode_run = msgspec.msgpack.Decoder(Run).decode
 
 
 class _Rival(Exception):
-    """Some append of the batch met a conflict; which one is found out singly."""
+    """An append of the batch met a conflict; the appends are then tried one by one to find which."""
 
 
 class _Stale(_Rival):
-    """It concerns a document."""
+    """The conflict concerns a document."""
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open a database, made if there is none. Its companions get the mode that it has."""
-    with suppress(OSError):  # SQLite says so itself, in its own error
+    """Open a database; create it if it does not exist. Its WAL files get the same file mode."""
+    with suppress(OSError):  # SQLite reports it in its own error
         make_private_file(path)
     restrict(*(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm")))
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
@@ -106,7 +113,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 class SqliteReader:
-    """Reads a database, also one that a server is writing to. Make it inside a running event loop."""
+    """Reads a database, also while a server is writing to it. Create it inside a running event loop."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -142,13 +149,17 @@ class SqliteReader:
     async def runs_in(
         self, state: State, *, agent: str | None = None, owner: str | None = None, limit: int = 1000
     ) -> list[Run]:
-        # The state is part of the text, not a parameter, so that the partial indexes are used.
+        # The state is in the SQL text and not a parameter, so that the partial indexes are used.
         where, values = f"state = '{state.value}'", list[object]()
         for column, value in (("agent", agent), ("owner", owner)):
             if value is not None:
                 where += f" AND {column} = ?"
                 values.append(value)
         rows = await self._all(f"SELECT body FROM runs WHERE {where} ORDER BY arrival LIMIT ?", *values, limit)
+        return [_decode_run(row[0]) for row in rows]
+
+    async def sleepers(self, now: int, limit: int) -> list[Run]:
+        rows = await self._all(_SLEEPERS, wake_time(now), limit)
         return [_decode_run(row[0]) for row in rows]
 
     async def unfinished(self, principal: str, most: int) -> int:
@@ -228,7 +239,7 @@ def _page(run: RunId, rows: Iterable[Row]) -> list[Event]:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """A database that is up to date, and not seen to be damaged."""
+    """Open a database with all migrations, and check it for damage."""
     connection = connect(path)
     try:
         check(path, connection)
@@ -240,7 +251,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 class SqliteStore(SqliteReader):
-    """The one writer of a data directory."""
+    """The single writer of a data directory."""
 
     def __init__(self, directory: Path) -> None:
         path = directory / FILE
@@ -259,7 +270,7 @@ class SqliteStore(SqliteReader):
         self._backlog: list[Waiting] = []
         self._closing = False
         self._committed = 0
-        """How many batches the writer has committed."""
+        """Number of batches that the writer has committed."""
         self._queue: queue.SimpleQueue[list[Waiting] | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="parley-write", daemon=True)
         self._writer.start()
@@ -273,12 +284,13 @@ class SqliteStore(SqliteReader):
     async def check_writing(self, patience_s: float) -> None:
         await check_committing(self.claim, patience_s, lambda: self._committed, PROBE_BYTES)
 
-    def _hand_in(self, work: Append | Claim | Job, done: Done) -> None:
+    # Why: docs/decisions/stores.md#wake-sqlites-writer-once-per-round-of-the-event-loop
+    def _hand_in(self, work: Append | NonceClaim | WriteJob, done: Done) -> None:
         if self._closed:
             self._loop.call_soon(done, StoreUnavailable("The store is closed."))
             return
         if not self._waiting:
-            # Once per round of the loop, not once per append: waking a thread costs more than what it would do.
+            # Once per round of the event loop, not once per append: waking a thread costs more than the work itself.
             self._loop.call_soon(self._hand_over)
         self._waiting.append((work, done))
 
@@ -310,13 +322,13 @@ class SqliteStore(SqliteReader):
         if head is None or not head.run.ended:
             return
         if head.run.version - head.floor > TRIM_PIECE:
-            # Piece by piece first. Should this break off, the caller was not told that it is done, and asks again.
+            # Trim in pieces first. If this is interrupted, the caller has not been told of success and asks again.
             await self.trim(run, head.run.version)
         await self._do(lambda connection: _erase(connection, run))
 
     async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Have the writer do something in a transaction of its own: one that comes in between would have to wait for
-        its lock, as long as SQLite sees fit."""
+        """Have the writer run work in a transaction of its own. Another connection would have to wait for the writer's
+        lock, for as long as SQLite decides."""
         future: asyncio.Future[T] = self._loop.create_future()
         result: list[T] = []
 
@@ -328,11 +340,11 @@ class SqliteStore(SqliteReader):
             else:
                 future.set_result(result[0])
 
-        self._hand_in(Job(lambda connection: result.append(work(connection))), done)
+        self._hand_in(WriteJob(lambda connection: result.append(work(connection))), done)
         return await future
 
     async def close(self) -> None:
-        """Everything that was handed in is committed first."""
+        """Commit everything that was handed in, then stop."""
         if self._closed:
             return
         self._hand_over()
@@ -343,13 +355,13 @@ class SqliteStore(SqliteReader):
         os.close(self._lock)
 
     def _write(self) -> None:
-        """The writer thread: take all that waits, commit it together, answer."""
+        """Writer thread: take all waiting appends, commit them together, call back."""
         while batch := self._take():
-            together = [one for one in batch if not isinstance(one[0], Job)]
+            together = [one for one in batch if not isinstance(one[0], WriteJob)]
             if together:
                 self._settle(together, partial(self._commit, together))
             for work, done in batch:
-                if isinstance(work, Job):
+                if isinstance(work, WriteJob):
                     self._settle([(work, done)], partial(self._carry_out, work, done))
 
     def _settle(self, batch: list[Waiting], commit: Callable[[], list[Settled]]) -> None:
@@ -357,19 +369,19 @@ class SqliteStore(SqliteReader):
         try:
             settled = commit()
             self._committed += 1
-        except Exception as error:  # noqa: BLE001 - a writer that dies silently would hang everyone
+        except Exception as error:  # noqa: BLE001 - if the writer died silently, all callers would wait forever
             tell("append.failed", error=error)
-            reason = StoreUnavailable("The store refused the write; nothing of it was kept.")
+            reason = StoreUnavailable("The store refused the write; nothing was saved.")
             settled = [(done, reason) for _, done in batch]
         self._loop.call_soon_threadsafe(answer, settled)
 
-    def _carry_out(self, job: Job, done: Done) -> list[Settled]:
+    def _carry_out(self, job: WriteJob, done: Done) -> list[Settled]:
         with _transaction(self._writing):
             job.work(self._writing)
         return [(done, None)]
 
     def _take(self) -> list[Waiting]:
-        """What waits, up to a batch, at least one; empty when the store is closing."""
+        """Return waiting appends up to the size of a batch, at least one; empty when the store is closing."""
         backlog = self._backlog
         while not self._closing and (not backlog or not self._queue.empty()):
             waiting = self._queue.get()
@@ -382,7 +394,7 @@ class SqliteStore(SqliteReader):
 
     def _commit(self, batch: list[Waiting]) -> list[Settled]:
         appends = [(work, done) for work, done in batch if isinstance(work, Append)]
-        claims = [(work, done) for work, done in batch if isinstance(work, Claim)]
+        claims = [(work, done) for work, done in batch if isinstance(work, NonceClaim)]
         try:
             with _transaction(self._writing):
                 if appends:
@@ -400,7 +412,7 @@ class _transaction:  # noqa: N801 - reads as a statement
 
     def __enter__(self) -> None:
         if self._connection.in_transaction:
-            # An earlier ROLLBACK failed, as the disk did.
+            # An earlier ROLLBACK failed together with the disk.
             self._connection.execute("ROLLBACK")
         self._connection.execute("BEGIN IMMEDIATE")
 
@@ -417,7 +429,8 @@ class _transaction:  # noqa: N801 - reads as a statement
 
 
 def _write_all(connection: sqlite3.Connection, appends: list[Append], arrivals: Iterator[int]) -> None:
-    """Write a batch with one statement of each kind. Each run occurs once: its mailbox has one append under way."""
+    """Write a batch with one statement of each kind. Each run occurs once: its mailbox has only one append in
+    progress."""
     new = [_new_row(append, next(arrivals)) for append in appends if append.expected == 0]
     known = [_known_row(append) for append in appends if append.expected > 0]
     keys = [row for append in appends if append.keys for row in _key_rows(append)]
@@ -458,17 +471,37 @@ def _write_singly(connection: sqlite3.Connection, append: Append, arrivals: Iter
 def _new_row(append: Append, arrival: int) -> Row:
     run = append.run
     return (
-        run.id, run.version, append.hash, arrival, run.agent, run.principal, run.conversation,
-        run.state.value, run.owner, run.ended, run.created_at, run.updated_at, run.status_at, _encode_run(run),
-    )  # fmt: skip
+        run.id,
+        run.version,
+        append.hash,
+        arrival,
+        run.agent,
+        run.principal,
+        run.conversation,
+        state_column(run),
+        owner_column(run),
+        run.ended,
+        run.created_at,
+        run.updated_at,
+        run.status_at,
+        _encode_run(run),
+    )
 
 
 def _known_row(append: Append) -> Row:
     run = append.run
     return (
-        run.version, append.hash, run.state.value, run.owner, run.ended, run.updated_at, run.status_at,
-        _encode_run(run), run.id, append.expected,
-    )  # fmt: skip
+        run.version,
+        append.hash,
+        state_column(run),
+        owner_column(run),
+        run.ended,
+        run.updated_at,
+        run.status_at,
+        _encode_run(run),
+        run.id,
+        append.expected,
+    )
 
 
 def _key_rows(append: Append) -> Iterable[Row]:
@@ -494,7 +527,7 @@ def _forget_keys(connection: sqlite3.Connection, before: int) -> int:
 
 
 def _trim_some(connection: sqlite3.Connection, trims: Sequence[Trim]) -> list[Trim]:
-    """As many of them as delete a piece's worth of events together; the ones that are left."""
+    """Trim as many of them as together delete one piece of events; return the rest."""
     budget, left = TRIM_PIECE, list(trims)
     while left and budget > 0:
         gone, done = _trim(connection, left[0], budget)
@@ -506,9 +539,9 @@ def _trim_some(connection: sqlite3.Connection, trims: Sequence[Trim]) -> list[Tr
 
 
 def _trim(connection: sqlite3.Connection, one: Trim, most: int) -> tuple[int, bool]:
-    """Delete at most this many events, the oldest first; how many, and whether none is left up to the floor.
+    """Delete at most this many events, oldest first; return the number, and whether none is left up to the floor.
 
-    The floor is raised with the first piece, so that what goes is not seen any more.
+    The floor is raised with the first piece, so that deleted events are not visible any more.
     """
     row = connection.execute(
         "SELECT seq, hash FROM events WHERE run_id = ? AND seq <= ? ORDER BY seq DESC LIMIT 1", (one.run, one.floor)

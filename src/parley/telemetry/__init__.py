@@ -1,5 +1,4 @@
-"""The seam through which the engine tells what happens, and how long it took. Loggers, tracers and counters attach to
-it."""
+"""Telemetry of the engine: events and durations. Loggers, tracers and counters attach to it."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,35 +8,37 @@ from typing import Any, Protocol
 
 from parley.telemetry.trace import Trace, current, enter
 
+__all__ = ["attach", "span", "tell"]
+
 Handler = Callable[[str, dict[str, Any]], None]
 Detach = Callable[[], None]
 
 
 class Opened(Protocol):
-    """A span of an exporter, while it lasts."""
+    """An open span of an exporter."""
 
     @property
     def trace(self) -> Trace:
-        """What is carried on from here: the same trace, with this span as the parent."""
+        """The trace to pass on to called services: the same trace, with this span as the parent."""
         ...
 
     def end(self, at_ns: int, fields: dict[str, Any]) -> None: ...
 
 
 Exporter = Callable[[str, Trace, int], Opened]
-"""Opens a span with a name, the trace that it is part of, and when it began."""
+"""Opens a span. Arguments: its name, the trace that it belongs to, and its start time (ns)."""
 
 _handlers: list[Handler] = []
 _timers: list[Handler] = []
-"""Those of them that want to know of spans."""
+"""The handlers that also receive spans."""
 _exporters: list[Exporter] = []
 
 _EPOCH_NS = time_ns() - perf_counter_ns()
-"""Spans are measured by a clock that is never set."""
+"""Offset to wall-clock time. Spans are measured by a monotonic clock, which is never adjusted."""
 
 
 def attach(handler: Handler, *, spans: bool = True) -> Detach:
-    """Call `handler(name, fields)` for everything told from now on; the result detaches it."""
+    """Call `handler(name, fields)` for every event from now on. Return a function that detaches the handler."""
     _handlers.append(handler)
     if spans:
         _timers.append(handler)
@@ -51,13 +52,14 @@ def attach(handler: Handler, *, spans: bool = True) -> Detach:
 
 
 def export(exporter: Exporter) -> Detach:
-    """Let it have a span of its own for each of ours, and so a place in the trace. The latest one is asked."""
+    """Let `exporter` open a span of its own for each of ours, which then is part of the trace. With several exporters,
+    only the newest is used."""
     _exporters.append(exporter)
     return lambda: _exporters.remove(exporter)
 
 
 def exporting() -> bool:
-    """Whether somebody has spans of their own for ours: some are of use to nobody else."""
+    """Return whether an exporter is attached. Some spans are only useful to an exporter."""
     return bool(_exporters)
 
 
@@ -65,7 +67,7 @@ FAILED = "telemetry.failed"
 
 
 def tell(name: str, /, **fields: Any) -> None:
-    """Call every handler. Never raises: a log on a full disk must not stop the work that it is about."""
+    """Send an event to every handler. Never raises: a log on a full disk must not stop the work that it reports."""
     _call_all(_handlers, name, fields)
 
 
@@ -78,7 +80,7 @@ def _call_all(handlers: list[Handler], name: str, fields: dict[str, Any]) -> Non
 
 
 def _report_failed(failed: Handler | None, error: Exception) -> None:
-    """Let the other handlers know that one has failed, so that it is at least counted."""
+    """Report the failure of a handler to the other handlers, so that it is at least counted."""
     for handler in _handlers:
         if handler is not failed:
             with suppress(Exception):
@@ -86,9 +88,9 @@ def _report_failed(failed: Handler | None, error: Exception) -> None:
 
 
 class Span:
-    """`with span("runtime.tool", tool=name):` tells `span.ended` at the end, with how long it took and what came of it.
+    """`with span("runtime.tool", tool=name):` sends `span.ended` at the end, with the duration and the outcome.
 
-    What is started within it, and what it calls, is part of it in the trace, if somebody exports spans.
+    If an exporter is attached, everything that is started or called within the span is part of it in the trace.
     """
 
     __slots__ = ("_before", "_fields", "_name", "_opened", "_started", "outcome")
@@ -98,10 +100,10 @@ class Span:
         self._fields = fields
         self._opened: Opened | None = None
         self.outcome = ""
-        """What came of it, in a word, where there is a better one than ok, refused, error or canceled."""
+        """The outcome as one word, where ok, refused, error or canceled is not precise enough."""
 
     def note(self, **fields: Any) -> None:
-        """What is known only later."""
+        """Add fields that are known only after the start."""
         self._fields.update(fields)
 
     def __enter__(self) -> "Span":
@@ -140,7 +142,8 @@ span = Span
 
 
 def _outcome(error: BaseException, fields: dict[str, Any]) -> str:
-    """An error with a code is an answer. What interrupts a task or a generator is no exception in Python's sense."""
+    """Return the outcome of a span that raised. An error with a `code` is a refusal. Cancellation of a task or a
+    generator is not an Exception in Python."""
     if isinstance(code := getattr(error, "code", None), str):
         fields["code"] = code
         return "refused"

@@ -1,4 +1,4 @@
-"""Log lines, by structlog."""
+"""Log lines, written by structlog."""
 
 import logging
 import os
@@ -8,12 +8,37 @@ from typing import Any, Literal
 import structlog
 
 from parley.telemetry import Detach, attach
-from parley.telemetry.severity import QUIET, WARNINGS
 from parley.telemetry.trace import current
+
+# Log level of each telemetry event: WARNINGS need an operator's attention, QUIET is shown only at level debug.
+
+WARNINGS = frozenset(
+    {
+        "agent.raised", "agents.refused", "agents.unwatched", "agentzero.failed", "agentzero.not_set_up",
+        "append.deadlock", "append.failed", "append.unanswered", "auth.none", "command.failed", "config.unknown",
+        "console.failed", "dispatch.failed", "document.failed", "executor.raised", "export.failed",
+        "export.glyphs_missing", "grpc.crashed",
+        "http.crashed", "issuer.unavailable", "key.use_not_noted", "lease.not_ended", "lease.not_shortened",
+        "ledger.broken", "ledger.dropped", "ledger.failed", "loop.broken", "loop.failed", "mcp.ended",
+        "mcp.not_started", "mcp.stuck", "model.failed", "node.token_refused", "nodes.not_kept", "nodes.not_read",
+        "org.command_failed", "org.model_failed", "org.no_sandbox", "org.not_reported", "org.problem", "org.unwatched",
+        "push.broken", "push.dead", "push.refused", "push.rejected", "push.unreadable", "replica.buried",
+        "replica.died", "retention.failed", "runtime.not_noted", "secrets.readable_by_others", "signals.lost",
+        "signing.key_unreadable",
+        "slots.vacated", "step.broken", "stream.broken", "tool.broken", "tool.failed", "tool.token_unreadable",
+        "telemetry.failed", "tool.unwatched", "turn.broken", "turn.not_salvaged", "turn.stuck", "urls.unavailable",
+    }
+)  # fmt: skip
+QUIET = frozenset(
+    {
+        "turn.not_needed", "turn.ended", "append.conflict", "auth.refused", "push.delivered", "send.refused",
+        "tool.ended", "tool.late", "usage.recorded",
+    }
+)  # fmt: skip
 
 
 def configure(format_: Literal["console", "json"], level: str) -> Detach:
-    """Send everything that is told to standard error, one line each."""
+    """Write every telemetry event to standard error, one line each. Return a function that stops this."""
     colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     renderer = (
         structlog.processors.JSONRenderer() if format_ == "json" else structlog.dev.ConsoleRenderer(colors=colors)
@@ -31,7 +56,7 @@ def configure(format_: Literal["console", "json"], level: str) -> Detach:
     )
     if level == "debug":
         return attach(_log, spans=False)
-    # Some of these are told for every turn, and a logger takes a while to find out that it has nothing to say.
+    # Some of these are sent for every turn, and a logger needs some time to find out that it discards an event.
     return attach(lambda name, fields: None if name in QUIET else _log(name, fields), spans=False)
 
 
@@ -50,7 +75,27 @@ def _log(name: str, fields: dict[str, Any]) -> None:
 
 
 def _traced() -> dict[str, str]:
-    """By which a caller's own records name what is under way."""
+    """Return the ids by which a caller's own logs name the current request."""
     trace = current()
     named = {"request_id": trace.request_id, "trace_id": trace.trace_id}
     return {name: value for name, value in named.items() if value}
+
+
+# The same events through `logging`, for programs that configure their own logs.
+
+_LOGGER = logging.getLogger("parley")
+
+
+def log_by_logging() -> Detach:
+    """Send every telemetry event to the logger `parley` of the standard library. Return a function that stops this."""
+    return attach(_log_by_logging, spans=False)
+
+
+def _log_by_logging(name: str, fields: dict[str, Any]) -> None:
+    level = logging.WARNING if name in WARNINGS else logging.DEBUG if name in QUIET else logging.INFO
+    if not _LOGGER.isEnabledFor(level):
+        return
+    error = fields.get("error")
+    raised = error if isinstance(error, BaseException) else None
+    told = " ".join(f"{field}={value}" for field, value in fields.items() if value is not raised)
+    _LOGGER.log(level, "%s %s", name, told, exc_info=raised)

@@ -1,12 +1,12 @@
-"""Counters and durations for Prometheus. What is told is only counted here; texts are made when somebody asks.
+"""Counters and durations for Prometheus. Events are only counted here; text is created when metrics are requested.
 
-Labels come from closed lists. Nothing that names a run, a caller or a trace ever becomes one: of those there is no end.
+Labels come from closed lists. Ids of runs, callers or traces never become labels: their number is not bounded.
 """
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Container, Iterable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from msgspec import Struct
@@ -14,15 +14,20 @@ from prometheus_client import CollectorRegistry, PlatformCollector, ProcessColle
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from parley.telemetry.severity import WARNINGS
+from parley.telemetry.logs import WARNINGS
 
 MEDIA = b"text/plain; version=0.0.4; charset=utf-8"
 EVENT_LABELS = ("name", "agent", "code", "how", "state", "tool")
 SPAN_LABELS = ("name", "agent", "outcome", "tool")
 ANSWER_LABELS = ("route", "status")
 WARNING_LABELS = ("name",)
+TOKEN_LABELS = ("agent", "model", "kind")
+COST_LABELS = ("agent", "model")
+USAGE = "usage.recorded"
 OTHER = "other"
-"""Stands for agents that are not served here, and for whatever comes when a family is full."""
+"""Label value for agents that this server does not serve, and for everything new when a family is full."""
+MOST_MODELS = 100
+"""Models that become label values: their names come from agents and vendors."""
 MOST_SERIES = 1000
 LONGEST_VALUE = 64
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
@@ -34,7 +39,7 @@ Told = tuple[object, ...]
 
 
 class Gauge(Struct, frozen=True):
-    """What is counted at the moment of asking: by agent, or as a whole under no name."""
+    """A value measured when metrics are requested: per agent, or a single value under an empty name."""
 
     name: str
     about: str
@@ -42,7 +47,7 @@ class Gauge(Struct, frozen=True):
 
 
 class Family:
-    """Counts by their labels, of which there is an end, whatever is told."""
+    """Counts by label values. The number of series is bounded, whatever the events contain."""
 
     def __init__(self, labels: Values, size: int, agents: Container[str]) -> None:
         self._labels = labels
@@ -50,7 +55,7 @@ class Family:
         self._agents = agents
         self._kept: dict[Values, list[float]] = {}
         self.known: dict[Told, list[float]] = {}
-        """The same counts by what was told: it is told again and again, and its labels need be made only once."""
+        """The same counts by the values of the event: these repeat often, and labels need to be created only once."""
 
     def find(self, told: Told) -> list[float]:
         values = tuple(map(self._value, self._labels, told))
@@ -69,11 +74,12 @@ class Family:
         return OTHER if label == "agent" and text and text not in self._agents else text
 
 
+# Why: docs/decisions/operations.md#count-metrics-in-parley-and-render-them-with-prometheus-client
 class Metrics:
-    """The figures of one server. `agents` are those whose names may be labels.
+    """The metrics of one server. `agents` are the names that may become label values.
 
-    Counted without a lock: one thread tells nearly everything, and it tells it for every request. What another one
-    tells at the very same moment may be missed.
+    Counts without a lock, because this runs for every request and nearly all events come from one thread. An event of
+    another thread at the same moment may be missed.
     """
 
     def __init__(self, agents: Container[str]) -> None:
@@ -81,14 +87,17 @@ class Metrics:
         self._events = Family(EVENT_LABELS, 1, agents)
         self._spans = Family(SPAN_LABELS, len(BOUNDS_S) + 2, agents)
         self._answers = Family(ANSWER_LABELS, len(BOUNDS_S) + 2, agents)
+        self._models: set[str] = set()
+        self._tokens = Family(TOKEN_LABELS, 1, agents)
+        self._cost = Family(COST_LABELS, 1, agents)
         self._warnings = dict.fromkeys(sorted(WARNINGS), 0)
-        """All of them from the start: who is to be woken by the first one needs a count that was none before."""
+        """All warnings from the start: an alert on the first warning needs a count of zero before it."""
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
 
     def heard(self, name: str, fields: dict[str, Any]) -> None:
-        """Attach this to the seam."""
+        """Count an event. Attach this to the telemetry."""
         get = fields.get
         if name == "span.ended":
             told = (fields["name"], get("agent"), get("outcome"), get("tool"))
@@ -99,6 +108,18 @@ class Metrics:
             (self._events.known.get(told) or self._events.find(told))[0] += 1
             if name in self._warnings:
                 self._warnings[name] += 1
+            if name == USAGE:
+                self._add_usage(fields)
+
+    def _add_usage(self, fields: dict[str, Any]) -> None:
+        agent, model = fields["agent"], fields["model"]
+        if len(self._models) < MOST_MODELS:
+            self._models.add(model)
+        model = model if model in self._models else OTHER
+        for kind in ("input", "output", "cached"):
+            self._tokens.find((agent, model, kind))[0] += fields[f"{kind}_tokens"]
+        if fields["cost"] is not None:
+            self._cost.find((agent, model))[0] += fields["cost"]
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         told = (route, status)
@@ -106,21 +127,27 @@ class Metrics:
 
     @property
     def answer_times(self) -> tuple[float, ...]:
-        """How many requests were answered within each of `BOUNDS_S`, and how many later."""
+        """Return the number of requests answered within each of `BOUNDS_S`, and the number of slower ones."""
         return _summed(counts for _, counts in self._answers.items())
 
     @property
     def turn_times(self) -> tuple[float, ...]:
-        """The same of the turns of agents."""
+        """Return the same for the turns of agents."""
         return _summed(counts for values, counts in self._spans.items() if values[0] == TURN)
 
     def text(self, gauges: Sequence[Gauge] = ()) -> bytes:
-        """Everything, as Prometheus reads it. May be called in a thread: of many figures it takes a while."""
+        """Return all metrics in the Prometheus format. May run in a thread: with many series it takes a while."""
         families = [
-            _counted("parley_events", "What was told, by name.", EVENT_LABELS, self._events),
+            _counted("parley_events", "Telemetry events, by name.", EVENT_LABELS, self._events),
             _warned(self._warnings),
-            _histogram("parley_span_seconds", "How long things took, by name.", SPAN_LABELS, self._spans),
-            _histogram("parley_http_answer_seconds", "From a request to its answer.", ANSWER_LABELS, self._answers),
+            _histogram("parley_span_seconds", "Duration of spans, by name.", SPAN_LABELS, self._spans),
+            _histogram(
+                "parley_http_answer_seconds", "Time from a request to its response.", ANSWER_LABELS, self._answers
+            ),
+            _counted(
+                "parley_tokens", "Tokens of models; cached tokens are input tokens too.", TOKEN_LABELS, self._tokens
+            ),
+            _counted("parley_cost", "Cost of model calls in USD.", COST_LABELS, self._cost),
             *map(self._measured, gauges),
             *self._process.collect(),
         ]
@@ -144,7 +171,7 @@ def _summed(found: Iterable[list[float]]) -> tuple[float, ...]:
 
 
 def _add(counts: list[float], seconds: float) -> None:
-    """How many in each bucket, and at last the sum. A client library's own histogram takes far longer."""
+    """Add to the bucket of a duration, and to the sum at the end. The histogram of a client library is far slower."""
     counts[bisect_left(BOUNDS_S, seconds)] += 1
     counts[-1] += seconds
 
@@ -157,7 +184,9 @@ def _counted(name: str, about: str, labels: Values, found: Family) -> Metric:
 
 
 def _warned(counts: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily("parley_warnings", "What was told as a warning, by name.", labels=WARNING_LABELS)
+    family = CounterMetricFamily(
+        "parley_warnings", "Telemetry events logged as warnings, by name.", labels=WARNING_LABELS
+    )
     for name, count in counts.items():
         family.add_metric((name,), count)
     return family
@@ -176,3 +205,71 @@ class _Families(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self._families
+
+
+# Samples of the last hour, for plots: a ring buffer of counts and durations, filled at intervals.
+
+EVERY_S = 15.0
+HOUR_MS = 3_600_000
+KEPT = int(HOUR_MS / 1000 / EVERY_S) + 1
+
+Times = tuple[float, ...]
+"""Histogram of durations: one count for each of `BOUNDS_S`, and one for slower."""
+
+
+class Sample(Struct, frozen=True):
+    """Counts since the server started."""
+
+    at: int
+    answers: Times
+    turns: Times
+
+
+class DurationStats(Struct, frozen=True):
+    """Counts between two samples."""
+
+    begin: int
+    end: int
+    answers: Times
+    turns: Times
+
+
+class Samples:
+    def __init__(self) -> None:
+        self._kept: deque[Sample] = deque(maxlen=KEPT)
+
+    def add(self, at: int, answers: Times, turns: Times) -> None:
+        self._kept.append(Sample(at, answers, turns))
+
+    def spans(self, now: int, most: int = 60) -> list[DurationStats]:
+        """Return the last hour in at most `most` intervals, the oldest first."""
+        kept = [one for one in self._kept if one.at >= now - HOUR_MS - int(EVERY_S * 1000)]
+        step = max(1, -(-(len(kept) - 1) // most))
+        # Counted back from the newest, so that the oldest samples are the ones dropped.
+        chosen = kept[::-1][::step][::-1]
+        return [_between(one, two) for one, two in pairwise(chosen)]
+
+
+def _between(one: Sample, two: Sample) -> DurationStats:
+    return DurationStats(one.at, two.at, _less(two.answers, one.answers), _less(two.turns, one.turns))
+
+
+def _less(later: Times, earlier: Times) -> Times:
+    return tuple(two - one for one, two in zip(earlier, later, strict=True))
+
+
+def per_minute(times: Times, span: DurationStats) -> float:
+    return sum(times) * 60_000 / max(span.end - span.begin, 1)
+
+
+def quantile(times: Sequence[float], share: float) -> float | None:
+    """Return a quantile in seconds, interpolated within its bucket; None if nothing was counted."""
+    total = sum(times)
+    if not total:
+        return None
+    wanted, before, low = total * share, 0.0, 0.0
+    for count, high in zip(times, BOUNDS_S, strict=False):
+        if before + count >= wanted and count:
+            return low + (high - low) * (wanted - before) / count
+        before, low = before + count, high
+    return BOUNDS_S[-1]

@@ -1,7 +1,7 @@
-"""Where a request comes from, in the words of W3C Trace Context, and the id by which its sender knows it.
+"""The trace of a request (W3C Trace Context), and the request id that its sender uses.
 
-A trace is data: it is kept with the input it came with, so that work which waits, or is taken up elsewhere, belongs to
-it all the same.
+A trace is data: it is stored with the input that it came with, so that work which waits, or moves to another process,
+still belongs to it.
 """
 
 import re
@@ -12,21 +12,23 @@ from random import getrandbits
 
 from msgspec import Struct
 
+__all__ = ["Trace", "current", "headers_for"]
+
 MAX_TRACEPARENT = 256
-"""Of versions to come, of which only the beginning is read."""
+"""Long enough for future versions, of which only the beginning is read."""
 MAX_TRACESTATE = 512
 MAX_REQUEST_ID = 128
 
 _PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _KNOWN_FLAGS = 0x03
-"""Sampled, and random."""
+"""The flags sampled and random."""
 _MEMBER = re.compile(r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]")
 _MOST_MEMBERS = 32
 _REQUEST_ID = re.compile(rf"[\x21-\x7e]{{1,{MAX_REQUEST_ID}}}")
 
 
 class Trace(Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
-    """What a caller says about the work that its request is part of; empty where it says nothing."""
+    """The trace that a caller sent with its request; fields that it did not send are empty."""
 
     traceparent: str = ""
     tracestate: str = ""
@@ -37,9 +39,9 @@ class Trace(Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
         return self.traceparent[3:35]
 
 
-class Made(Trace, frozen=True, omit_defaults=True, gc=False):
-    """Of a request that came without a trace: its id was made here, for its answer and what is logged, and is not kept
-    with what it asks for."""
+class StartedTrace(Trace, frozen=True, omit_defaults=True, gc=False):
+    """The trace of a request that came without one. Its id was created here for the response and the log, and is not
+    stored with the input."""
 
 
 NONE = Trace()
@@ -51,7 +53,7 @@ _current: ContextVar[Trace] = ContextVar("trace", default=NONE)
 
 
 def trace_of(traceparent: str = "", tracestate: str = "", request_id: str = "") -> Trace:
-    """What of it is valid. A tracestate means nothing without its traceparent."""
+    """Return a trace with the valid values. A tracestate is ignored without a valid traceparent."""
     parent = _valid_parent(traceparent.strip(" \t")) if traceparent else ""
     state = _valid_state(tracestate) if parent and tracestate else ""
     request_id = request_id.strip(" \t")
@@ -60,7 +62,8 @@ def trace_of(traceparent: str = "", tracestate: str = "", request_id: str = "") 
 
 
 def _valid_parent(text: str) -> str:
-    """As the version known here writes it: of a later one only what it has in common with this is known."""
+    """Return a valid traceparent in version 00; empty if it is not valid. Of later versions only the part that they
+    share with version 00 is used."""
     found = _PARENT.fullmatch(text) if len(text) <= MAX_TRACEPARENT else None
     if found is None:
         return ""
@@ -79,30 +82,31 @@ def _valid_state(text: str) -> str:
 
 
 def new_request_id() -> str:
-    """Of no use to anybody who guesses it, so that it need only be unlike all others."""
+    """Return a unique request id. It need not be hard to guess, because it gives access to nothing."""
     return f"{_PROCESS}{next(_requests):08x}"
 
 
 current: Callable[[], Trace] = _current.get
-"""Of the request or the turn that is under way here; empty when there is none."""
+"""Return the trace of the current request or turn; empty when there is none."""
 
 enter: Callable[[Trace], object] = _current.set
-"""Make a trace the current one for the rest of this task."""
+"""Make a trace the current one for the rest of this asyncio task."""
 
 
 def sent() -> Trace | None:
-    """The same, as it is to be kept with an input: None when nobody sent one."""
+    """Return the current trace to store with an input; None when the caller sent none."""
     trace = _current.get()
-    return None if trace is NONE or type(trace) is Made else trace
+    return None if trace is NONE or type(trace) is StartedTrace else trace
 
 
 def entered(trace: Trace | None) -> "_Entered":
-    """While the block runs, and in what is started there."""
+    """Make a trace the current one within a `with` block, and in the tasks that are started there."""
     return _Entered(trace or NONE)
 
 
 class _Entered:
-    """Left by setting, not by token: a generator may be closed in another context than it was begun in."""
+    """Restores the previous trace by value, not by token: a generator may be closed in another context than the one
+    in which it started."""
 
     __slots__ = ("_before", "_trace")
 
@@ -118,6 +122,6 @@ class _Entered:
 
 
 def headers_for(trace: Trace) -> dict[str, str]:
-    """What a call to somebody else carries on; the same names serve as metadata of gRPC."""
+    """Return the headers that pass a trace on to another server; the same names are used as gRPC metadata."""
     named = {"traceparent": trace.traceparent, "tracestate": trace.tracestate, "x-request-id": trace.request_id}
     return {name: value for name, value in named.items() if value}

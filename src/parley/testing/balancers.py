@@ -1,4 +1,4 @@
-"""A plain TCP balancer: each connection goes to the next server that takes it."""
+"""TCP balancer: each connection goes to the next server that accepts it."""
 
 import asyncio
 import socket
@@ -7,11 +7,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
+__all__ = ["Balancer", "balancing"]
+
 PIECE = 65536
 
 
 class Balancer:
-    """`servers` may change at any time; connections that are open stay where they are."""
+    """Balances connections. `servers` may change at any time; open connections stay where they are."""
 
     def __init__(self, servers: list[str]) -> None:
         self.servers = servers
@@ -19,24 +21,26 @@ class Balancer:
         self._turn = 0
         self._open: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
         self._left: list[asyncio.StreamWriter] = []
-        """Ends of connections that nobody passes on any more, and nobody has closed."""
+        """Ends of connections that are no longer forwarded and not yet closed."""
 
     @property
     def open(self) -> int:
-        """How many connections are passed on."""
+        """Number of connections that are being forwarded."""
         return len(self._open)
 
     def cut(self, share: float = 1.0) -> int:
-        """Reset that share of the connections, the oldest first; how many."""
+        """Reset this share of the connections, oldest first; return their number."""
         ended = self._taken(share)
         for writer in ended:
-            # With nothing to linger for the system says that it was reset, and not that it came to its end.
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            # Without lingering the peer sees a reset, not an end. One end may have closed its socket already.
+            with suppress(OSError):
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
         return len(ended) // 2
 
     def forget(self, share: float = 1.0) -> int:
-        """As a router that lost its table: nothing is passed on, and nobody is told. How many."""
+        """Stop forwarding this share of the connections without closing them, like a router that lost its table; return
+        their number."""
         ended = self._taken(share)
         self._left += ended
         return len(ended) // 2
@@ -58,15 +62,15 @@ class Balancer:
                 ends.append(there[1])
                 await asyncio.gather(_pass_on(reader, there[1]), _pass_on(there[0], writer))
         except asyncio.CancelledError:
-            # Only we do that; asyncio would log it as something nobody expected.
+            # Only our own code cancels this task; asyncio would log it as unexpected.
             return
         finally:
-            # What was taken out of `_open` is somebody else's to close.
+            # Connections that were removed from `_open` are closed by the code that removed them.
             for end in self._open.pop(task, ()):
                 end.close()
 
     async def _next(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        """None when nobody takes it: the client finds the connection closed."""
+        """Connect to the next server; None if no server accepts, and then the client finds the connection closed."""
         for _ in range(len(self.servers)):
             self._turn += 1
             place = urlsplit(self.servers[self._turn % len(self.servers)])
@@ -94,6 +98,7 @@ async def _pass_on(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> No
 
 @asynccontextmanager
 async def balancing(*servers: str) -> AsyncGenerator[Balancer, None]:
+    """Balance between servers on a free port until the block ends."""
     balancer = Balancer(list(servers))
     listener = await asyncio.start_server(balancer.connected, "127.0.0.1", 0)
     balancer.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""The contract of a place for bytes. Subclass it and give it a `blobs` fixture:
+"""Contract suite of blob stores. Subclass it and give it a `blobs` fixture:
 
 class TestMyBlobs(BlobsContract):
     @pytest.fixture
@@ -13,14 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from parley.engine.ports import PassingBlobs
 from parley.errors import NotFound
+from parley.runs.attachments import PassingBlobs
+
+__all__ = ["BlobsContract"]
 
 NOBODY = "0" * 64
 LARGE = 3_000_000
 
 
 class BlobsContract:
+    """Tests that every blob store passes."""
+
     async def test_blobs_are_found_by_their_content(self, blobs: PassingBlobs) -> None:
         first, again = await blobs.put(b"content"), await blobs.put(b"content")
         assert first == again == hashlib.sha256(b"content").hexdigest()

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own: from a wheel, without root, up in a second."""
+"""A PostgreSQL server for tests: from a wheel, without root, started in a second."""
 
 import importlib
 import os
@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from parley.stores.pool import TROUBLE, connect
 from parley.stores.postgres import open_pool
+from parley.stores.postgres_pool import TROUBLE, connect
 
 _TEMPLATES: dict[str, str] = {}
-"""By server: the database, brought up to date, that new ones are copied from."""
+"""By server: the migrated database that new ones are copied from."""
 
 _FREE: dict[str, list[str]] = {}
 """By server: databases that were given back."""
@@ -25,9 +25,9 @@ _HASTE = ("fsync", "full_page_writes", "synchronous_commit")
 
 @contextmanager
 def postgres_server(directory: Path, *, durable: bool = False) -> Generator[str, None, None]:
-    """The address of a server: the one that PARLEY_TEST_POSTGRES_URL names, or one that is started here.
+    """Yield the URL of a server: the one that PARLEY_TEST_POSTGRES_URL names, or one that is started here.
 
-    It outlives every crash but the machine's own; `durable` is for whoever measures what that costs.
+    Its data survives every crash except that of the machine; `durable` is for measuring the cost of surviving that too.
     """
     if url := os.environ.get("PARLEY_TEST_POSTGRES_URL"):
         yield url
@@ -54,7 +54,8 @@ def stop_server(directory: Path, how: Literal["fast", "immediate"]) -> None:
 
 
 def start_server(directory: Path) -> None:
-    """Until it is up: after a crash it first looks through its files, which may take longer than its wheel waits."""
+    """Start the server and wait until it is up: after a crash it first checks its files, which may take longer than the
+    wheel's own timeout."""
     for left in reversed(range(START_TRIES)):
         try:
             _server(directory).ensure_postgres_running()
@@ -71,25 +72,26 @@ def _server(directory: Path) -> Any:
 
 
 async def fresh_database(server_url: str) -> str:
-    """The address of a database on a server: up to date, and with nothing in it."""
+    """Return the URL of an empty database with all migrations."""
     free = _FREE.get(server_url)
     return free.pop() if free else await _created(server_url, f'TEMPLATE "{await _template(server_url)}"')
 
 
 async def bare_database(server_url: str) -> str:
-    """The same before anything was applied to it: for whoever brings the schema of another version."""
+    """Return the URL of an empty database without any migrations, for tests that apply the schema of another
+    version."""
     return await _created(server_url, "")
 
 
 async def give_back(server_url: str, url: str) -> None:
-    """Nobody uses the database any more: it is emptied for the next one, which is quicker than to make one."""
+    """Give a database back: it is emptied for the next test, which is faster than creating one."""
     connection = await connect(url, lock_timeout="2s")
     try:
         tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
         names = ", ".join(f'"{row[0]}"' for row in tables if row[0] != "migrations")
         await connection.execute(f"TRUNCATE {names} RESTART IDENTITY")
     except TROUBLE:
-        # Somebody does use it: then it is left to them.
+        # The database is still in use: leave it alone.
         return
     finally:
         await connection.close()

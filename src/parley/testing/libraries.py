@@ -1,4 +1,4 @@
-"""The contract of the documents beside a log. Subclass it and give it a `store` fixture:
+"""Contract suite of document stores. Subclass it and give it a `store` fixture:
 
 class TestMyLibrary(LibraryContract):
     @pytest.fixture
@@ -11,22 +11,24 @@ import asyncio
 import pytest
 from msgspec import Raw
 
-from parley.core.documents import (
+from parley.documents.rules import (
     AddVersion,
     Change,
     Conversation,
     Document,
+    DocumentChange,
     DropConversation,
     DropDocument,
     DropVersion,
     Kind,
-    Operation,
     PointTo,
 )
-from parley.engine.ports import LogStore
 from parley.errors import Outdated
 from parley.ids import ConversationId, RunId
+from parley.runs.store import LogStore
 from parley.testing.logs import LogWriter, put
+
+__all__ = ["LibraryContract"]
 
 ANN = "user:ann"
 TALK = Conversation(ANN, ConversationId("talk"), "writer", 5)
@@ -45,14 +47,35 @@ class Drafts:
         await put(self.store, append)
 
     async def add(
-        self, content: str = "words", *, kind: Kind = "plan", made: str = "", current: bool = True, retitle: str = ""
-    ) -> RunId:  # fmt: skip
-        """A version; `made` names the document if this is its first."""
+        self,
+        content: str = "words",
+        *,
+        kind: Kind = "plan",
+        made: str = "",
+        current: bool = True,
+        retitle: str = "",
+        expected: str = "",
+    ) -> RunId:
+        """Add a version; `made` names the document if this is its first."""
         log = LogWriter()
         version = AddVersion(
-            ANN, self.conversation, kind, "writer", "A title", "document", log.run_id, content, "markdown",
-            "manual_edit", b'{"why": 1}', 7, current, made, retitle,
-        )  # fmt: skip
+            ANN,
+            self.conversation,
+            kind,
+            "writer",
+            "A title",
+            "document",
+            log.run_id,
+            content,
+            "markdown",
+            "manual_edit",
+            b'{"why": 1}',
+            7,
+            current,
+            made,
+            retitle,
+            expected,
+        )
         await self.change(version, log)
         return log.run_id
 
@@ -70,12 +93,14 @@ async def drafts(store: LogStore) -> Drafts:
 
 
 class LibraryContract:
+    """Tests that every document store passes."""
+
     async def test_a_conversation_is_begun_once_and_is_its_owners(self, store: LogStore) -> None:
         library = store.library
         assert await library.conversation(ANN, "talk") is None
         assert await library.find(ANN, "talk", "plan") is None
-        assert await library.begin(TALK) == TALK
-        assert await library.begin(Conversation(ANN, TALK.id, "other", 9)) == TALK
+        assert await library.begin(TALK) == (TALK, True)
+        assert await library.begin(Conversation(ANN, TALK.id, "other", 9)) == (TALK, False)
         assert await library.conversation(ANN, "talk") == TALK
         assert await library.conversation("user:ben", "talk") is None
 
@@ -86,7 +111,7 @@ class LibraryContract:
         assert found is not None
         assert found.document == Document(
             "doc", ANN, "talk", "plan", "writer", "A title", "document", second, 2, 2, 7, 7
-        )  # fmt: skip
+        )
         assert found.content == "two\n✓"
         assert found.version is not None
         assert (found.version.number, found.version.metadata) == (2, Raw(b'{"why": 1}'))
@@ -173,15 +198,37 @@ class LibraryContract:
         first = await drafts.add(made="doc", retitle="Not of a new document")
         titles = [(await drafts.document()).title]
         for add in (
-            drafts.add(retitle="Edited"), drafts.add(), drafts.add(current=False, retitle="Copied"),
-            drafts.add(made="other", retitle="Written"), drafts.add(made="other"),
-        ):  # fmt: skip
+            drafts.add(retitle="Edited"),
+            drafts.add(),
+            drafts.add(current=False, retitle="Copied"),
+            drafts.add(made="other", retitle="Written"),
+            drafts.add(made="other"),
+        ):
             await add
             titles.append((await drafts.document()).title)
         assert titles == ["A title", "Edited", "Edited", "Edited", "Written", "Written"]
         for chosen in ("Chosen", ""):
             await drafts.change(PointTo("doc", (await drafts.document()).revision, first, 9, chosen))
             assert (await drafts.document()).title == "Chosen"
+
+    async def test_a_version_that_expects_another_current_one_is_refused(self, drafts: Drafts) -> None:
+        with pytest.raises(Outdated):
+            await drafts.add(made="doc", expected="nobody")
+        first = await drafts.add(made="doc")
+        second = await drafts.add(made="other", expected=first)
+        for made in ("", "other"):
+            with pytest.raises(Outdated):
+                await drafts.add(made=made, expected=first)
+        document = await drafts.document()
+        assert (document.id, document.current, document.versions) == ("doc", second, 2)
+
+    async def test_of_many_that_expect_the_same_version_one_is_added(self, store: LogStore, drafts: Drafts) -> None:
+        first = await drafts.add(made="doc")
+        rivals = (drafts.add(f"{number}", expected=first) for number in range(20))
+        added = await asyncio.gather(*rivals, return_exceptions=True)
+        (winner,) = [one for one in added if isinstance(one, str)]
+        assert [type(one) for one in added if one != winner] == [Outdated] * 19
+        assert [one.id for one in await store.library.versions("doc", 10)] == [winner, first]
 
     async def test_one_who_decided_on_an_older_state_is_refused(self, drafts: Drafts) -> None:
         first = await drafts.add(made="doc")
@@ -235,14 +282,14 @@ class LibraryContract:
             assert kept.document is not None
             assert kept.document.conversation == ""
         again = Conversation(ANN, TALK.id, "writer", 20)
-        assert await store.library.begin(again) == again
+        assert await store.library.begin(again) == (again, True)
         found = await store.library.find(ANN, "talk", "plan")
         assert found is not None
         assert found.document is None
 
     async def test_what_was_asked_without_a_run_is_kept_until_it_is_old(self, store: LogStore) -> None:
         noted = [
-            Operation(f"op-{number}", ANN, "talk", "writer", "plan", "read", "", "", number, number + 1)
+            DocumentChange(f"op-{number}", ANN, "talk", "writer", "plan", "read", "", "", number, number + 1)
             for number in range(5)
         ]
         await store.library.note(noted)

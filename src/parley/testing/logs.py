@@ -1,20 +1,19 @@
-"""Make pieces of a log by hand."""
+"""Builds parts of a log by hand."""
 
 import asyncio
 
-from parley.core.artifacts import text_part
-from parley.core.conversations import Message
-from parley.core.events import GENESIS, Event, InputReceived, Payload, Progress, Submitted, sealed
-from parley.core.runs import Run, evolve
-from parley.engine.ports import Append, Key, Store
 from parley.errors import ParleyError
 from parley.ids import ConversationId, RunId, new_run_id
+from parley.runs.rules.content import Message, text_part
+from parley.runs.rules.events import GENESIS, Event, InputReceived, Payload, Progress, Submitted, sealed
+from parley.runs.rules.state import Run, evolve
+from parley.runs.store import Append, Key, Store
 
 WORDS = (text_part("words"),)
 
 
 class LogWriter:
-    """Makes the appends of one run, one after another, as the engine would."""
+    """Builds the appends of one run, one after another, as the engine would."""
 
     def __init__(self, run_id: RunId | None = None, principal: str = "local", at: int = 1000) -> None:
         self.run_id = run_id or new_run_id()
@@ -46,7 +45,7 @@ class LogWriter:
 
 
 def put(store: Store, append: Append) -> "asyncio.Future[None]":
-    """Append, to be awaited."""
+    """Append to a store; await the future for the result."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def done(error: ParleyError | None) -> None:

@@ -1,4 +1,4 @@
-"""The contract of stores for nodes. Subclass it and give it a `nodes` fixture:
+"""Contract suite of node stores. Subclass it and give it a `nodes` fixture:
 
 class TestMyNodes(NodesContract):
     @pytest.fixture
@@ -13,19 +13,21 @@ from itertools import pairwise
 from msgspec.structs import replace
 
 from parley.clock import now_ms
-from parley.core.nodes import Beat, Node, NodeChange, NodeEvent, NodeToken, Status
-from parley.engine.ports.nodes import EventQuery, NodeQuery, NodeStore
+from parley.nodes.rules import Heartbeat, NodeChange, NodeEvent, NodeStatus, NodeToken, RegisteredNode
+from parley.nodes.store import EventQuery, NodeQuery, NodeStore
+
+__all__ = ["NodesContract"]
 
 AT = 1_700_000_000_000
 
 
-def node(number: int, parent: int | None = None, **fields: object) -> Node:
-    """A node whose id begins with a number, so that their order is known."""
-    base = Node(_id(number), f"Node {number}", parent_id=None if parent is None else _id(parent), version=1)
+def node(number: int, parent: int | None = None, **fields: object) -> RegisteredNode:
+    """Return a node whose id begins with a number, so that the order of nodes is known."""
+    base = RegisteredNode(_id(number), f"Node {number}", parent_id=None if parent is None else _id(parent), version=1)
     return replace(base, **fields)
 
 
-def event(of: Node, name: str = "WORKSPACE_UPDATED", at: int = AT, kind: str = "") -> NodeEvent:
+def event(of: RegisteredNode, name: str = "WORKSPACE_UPDATED", at: int = AT, kind: str = "") -> NodeEvent:
     return NodeEvent(name, of.id, at, b'{"a":1}', kind, b"{}")
 
 
@@ -33,7 +35,7 @@ def _id(number: int) -> str:
     return str(uuid.UUID(int=number << 96))
 
 
-async def _kept(nodes: NodeStore, *these: Node, card: bytes = b"{}") -> None:
+async def _kept(nodes: NodeStore, *these: RegisteredNode, card: bytes = b"{}") -> None:
     assert all(await nodes.apply([NodeChange(one, 0, (event(one),), card) for one in these]))
 
 
@@ -42,9 +44,11 @@ async def _ids(nodes: NodeStore, query: NodeQuery) -> list[str]:
 
 
 class NodesContract:
+    """Tests that every node store passes."""
+
     async def test_what_was_kept_is_got_back(self, nodes: NodeStore) -> None:
         token = NodeToken("abcdefgh", b"\x00" * 32, AT)
-        one = node(1, 2, role="Lead", url="http://x", tokens=(token,), beat=Beat(AT, 0.5, "broke"), budget_limit=5)
+        one = node(1, 2, role="Lead", url="http://x", tokens=(token,), beat=Heartbeat(AT, 0.5, "broke"), budget_limit=5)
         await _kept(nodes, one, card=b'{"name":"x"}')
         assert await nodes.get([one.id]) == [one]
         assert await nodes.get([one.id], cards=True) == [replace(one, card=b'{"name":"x"}')]
@@ -85,14 +89,22 @@ class NodesContract:
         assert sum(verdict for (verdict,) in await asyncio.gather(*(nodes.apply([move]) for move in moves))) == 1
 
     async def test_nodes_are_found_in_order_and_by_pages(self, nodes: NodeStore) -> None:
-        await _kept(nodes, node(3), node(1), node(2, 1), node(4, status=Status.REMOVED))
+        await _kept(nodes, node(3), node(1), node(2, 1), node(4, status=NodeStatus.REMOVED))
         assert await _ids(nodes, NodeQuery()) == ["Node 1", "Node 2", "Node 3"]
         assert await _ids(nodes, NodeQuery(limit=2)) == ["Node 1", "Node 2"]
         assert await _ids(nodes, NodeQuery(after=_id(2), removed=True)) == ["Node 3", "Node 4"]
         assert await _ids(nodes, NodeQuery(parent=_id(1))) == ["Node 2"]
 
     async def test_those_around_a_node_are_siblings_children_and_the_parent(self, nodes: NodeStore) -> None:
-        family = [node(1), node(2), node(3, 1), node(4, 1), node(5, 3), node(6, 2), node(7, 3, status=Status.REMOVED)]
+        family = [
+            node(1),
+            node(2),
+            node(3, 1),
+            node(4, 1),
+            node(5, 3),
+            node(6, 2),
+            node(7, 3, status=NodeStatus.REMOVED),
+        ]
         await _kept(nodes, *family)
         assert await _ids(nodes, NodeQuery(family[0])) == ["Node 2", "Node 3", "Node 4"]
         assert await _ids(nodes, NodeQuery(family[2])) == ["Node 1", "Node 4", "Node 5"]
@@ -105,34 +117,38 @@ class NodesContract:
         assert len(await nodes.find(NodeQuery(words="_"))) == 0
 
     async def test_a_newer_heartbeat_replaces_an_older_one_and_not_the_other_way(self, nodes: NodeStore) -> None:
-        one = node(1, beat=Beat(AT))
+        one = node(1, beat=Heartbeat(AT))
         await _kept(nodes, one)
-        await nodes.beat({one.id: Beat(AT + 5, active_tasks=3)})
-        await nodes.beat({one.id: Beat(AT + 1, active_tasks=1)})
+        await nodes.beat({one.id: Heartbeat(AT + 5, active_tasks=3)})
+        await nodes.beat({one.id: Heartbeat(AT + 1, active_tasks=1)})
         await nodes.apply([NodeChange(replace(one, version=2), 1)])
-        assert (await nodes.get([one.id]))[0].beat == Beat(AT + 5, active_tasks=3)
+        assert (await nodes.get([one.id]))[0].beat == Heartbeat(AT + 5, active_tasks=3)
 
     async def test_of_two_heartbeats_of_one_moment_the_later_counts(self, nodes: NodeStore) -> None:
         one = node(1)
         await _kept(nodes, one)
         for tasks in (1, 2):
-            await nodes.beat({one.id: Beat(AT, active_tasks=tasks)})
-            assert (await nodes.get([one.id]))[0].beat == Beat(AT, active_tasks=tasks)
+            await nodes.beat({one.id: Heartbeat(AT, active_tasks=tasks)})
+            assert (await nodes.get([one.id]))[0].beat == Heartbeat(AT, active_tasks=tasks)
 
     async def test_a_heartbeat_that_a_wrong_clock_told_is_replaced_by_any_other(self, nodes: NodeStore) -> None:
         one = node(1)
         await _kept(nodes, one)
         now = now_ms()
         for at in (now + 600_000, now):
-            await nodes.beat({one.id: Beat(at)})
-            assert (await nodes.get([one.id]))[0].beat == Beat(at)
+            await nodes.beat({one.id: Heartbeat(at)})
+            assert (await nodes.get([one.id]))[0].beat == Heartbeat(at)
 
     async def test_the_silent_are_those_that_could_be_called(self, nodes: NodeStore) -> None:
         await _kept(
-            nodes, node(1, status=Status.ONLINE, beat=Beat(AT)), node(2, status=Status.DEGRADED, beat=Beat(AT - 1)),
-            node(3, status=Status.OFFLINE, beat=Beat(AT)), node(4, status=Status.ONLINE, beat=Beat(AT + 10)),
-            node(5, status=Status.PROVISIONING), node(6, status=Status.PAUSED, beat=Beat(AT)),
-        )  # fmt: skip
+            nodes,
+            node(1, status=NodeStatus.ONLINE, beat=Heartbeat(AT)),
+            node(2, status=NodeStatus.DEGRADED, beat=Heartbeat(AT - 1)),
+            node(3, status=NodeStatus.OFFLINE, beat=Heartbeat(AT)),
+            node(4, status=NodeStatus.ONLINE, beat=Heartbeat(AT + 10)),
+            node(5, status=NodeStatus.PROVISIONING),
+            node(6, status=NodeStatus.PAUSED, beat=Heartbeat(AT)),
+        )
         assert [one.name for one in await nodes.silent(AT + 5, 10)] == ["Node 2", "Node 1"]
         assert [one.name for one in await nodes.silent(AT + 5, 1)] == ["Node 2"]
 
@@ -149,7 +165,7 @@ class NodesContract:
         assert await nodes.events(EventQuery(node=one.id, name="ACTIVITY_LOGGED", kind="error")) == [found[2]]
 
     async def test_numbers_become_visible_in_their_order(self, nodes: NodeStore) -> None:
-        """A reader that goes on from the last number it saw misses nothing, however many write."""
+        """A reader that continues after the last number it saw misses nothing, however many writers there are."""
         these = [node(number) for number in range(1, 9)]
         await _kept(nodes, *these)
         writing = asyncio.gather(*(self._written(nodes, one) for one in these))
@@ -162,7 +178,7 @@ class NodesContract:
         await writing
         assert seen == [one.seq for one in await nodes.events(EventQuery(limit=1000))]
 
-    async def _written(self, nodes: NodeStore, one: Node) -> None:
+    async def _written(self, nodes: NodeStore, one: RegisteredNode) -> None:
         for _ in range(20):
             await nodes.apply([NodeChange(one, 1, (event(one),))])
 

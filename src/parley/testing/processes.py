@@ -1,4 +1,4 @@
-"""A real server in a process of its own, to be killed."""
+"""A real server in its own process, for tests that kill it."""
 
 import asyncio
 import os
@@ -11,19 +11,21 @@ from pathlib import Path
 
 from parley.testing.waiting import until
 
+__all__ = ["ServerProcess", "replicas"]
+
 _LISTENS = re.compile(r"listens on (\S+)")
 START_S = 20.0
 
 
 class ServerProcess:
-    """`parley serve` with some agents, on a free port."""
+    """A process of `parley serve` with some agents, on a free port."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, url: str, before: Sequence[str] = (), log: Path | None = None
     ) -> None:
         self._process = process
         self.before = before
-        """What it said before it was up."""
+        """Output before it was up."""
         self._said: list[str] = []
         self._output = asyncio.get_running_loop().create_task(_drain(process, self._said, log))
         self.url = url
@@ -48,13 +50,17 @@ class ServerProcess:
     @staticmethod
     async def launch(
         module: Sequence[str], *, env: dict[str, str] | None = None, cwd: Path | None = None, log: Path | None = None
-    ) -> "ServerProcess":  # fmt: skip
-        """A module with its arguments that says where it listens, as `parley serve` does. What it says after that goes
-        to `log`, at its end, or to where our own errors go."""
+    ) -> "ServerProcess":
+        """Start a module with its arguments that prints where it listens, as `parley serve` does. Later output is
+        appended to `log`, or goes to our own standard error."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", *module, cwd=cwd,
-            stderr=asyncio.subprocess.PIPE, env={**os.environ, "PARLEY_GRPC_PORT": "-1", **(env or {})},
-        )  # fmt: skip
+            sys.executable,
+            "-m",
+            *module,
+            cwd=cwd,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "PARLEY_GRPC_PORT": "-1", **(env or {})},
+        )
         try:
             url, before = await asyncio.wait_for(_announced(process), START_S)
         except BaseException:
@@ -64,20 +70,20 @@ class ServerProcess:
 
     @property
     def said_all(self) -> list[str]:
-        """Every line so far."""
+        """Return every line so far."""
         return [*self.before, *self._said]
 
     async def said(self, words: str) -> None:
-        """Wait until it has logged a line with these words, since it is up."""
+        """Wait until it has logged a line with these words since it was up."""
         await until(lambda: any(words in line for line in self._said))
 
     async def kill(self) -> None:
-        """As a crash would: nothing is told, nothing is tidied."""
+        """Kill it, like a crash: without notice and without cleanup."""
         self._process.send_signal(signal.SIGKILL)
         await self._ended()
 
     def pause(self) -> None:
-        """As a machine that hangs would: it does nothing, and does not know it."""
+        """Stop it with SIGSTOP, like a machine that freezes: it does nothing, and does not know it."""
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -85,7 +91,7 @@ class ServerProcess:
             self._process.send_signal(signal.SIGCONT)
 
     async def stop(self) -> int:
-        """As an operator would."""
+        """Stop it with SIGTERM, as an operator would."""
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
         return await self._ended()
@@ -100,11 +106,14 @@ class ServerProcess:
 async def replicas(
     count: int, agents: Sequence[Path | str], directory: Path, postgres_url: str, **env: str
 ) -> AsyncGenerator[list[ServerProcess], None]:
-    """Several servers on one PostgreSQL database, each a process of its own; whoever is alive is stopped at the end."""
+    """Start several servers on one PostgreSQL database, each in its own process; those still alive are stopped at the
+    end."""
     shared = {
-        "PARLEY_STORE": "postgres", "PARLEY_POSTGRES_URL": postgres_url, "PARLEY_BLOBS": str(directory / "blobs"),
+        "PARLEY_STORE": "postgres",
+        "PARLEY_POSTGRES_URL": postgres_url,
+        "PARLEY_BLOBS": str(directory / "blobs"),
         **env,
-    }  # fmt: skip
+    }
     servers = [
         await ServerProcess.start(agents, directory / f"replica-{number}", env=shared) for number in range(count)
     ]
@@ -127,14 +136,14 @@ async def _announced(process: asyncio.subprocess.Process) -> tuple[str, list[str
 
 
 async def _put_down(process: asyncio.subprocess.Process) -> None:
-    """One that did not come up, and may still be trying."""
+    """Kill a server that did not come up, and may still be trying."""
     with suppress(ProcessLookupError):
         process.kill()
     await process.wait()
 
 
 async def _drain(process: asyncio.subprocess.Process, said: list[str], log: Path | None) -> None:
-    """Pass on what the server says, so that its pipe never fills up."""
+    """Forward the server's output, so that its pipe never fills up."""
     assert process.stderr is not None
     with log.open("a", buffering=1) if log else nullcontext(sys.stderr) as to:
         async for line in process.stderr:

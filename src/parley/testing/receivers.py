@@ -1,4 +1,4 @@
-"""A receiver of push notifications on a real port, which behaves as badly as it is told to."""
+"""Receiver of push notifications on a real port; tests choose how it misbehaves."""
 
 import asyncio
 import json
@@ -10,11 +10,15 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+__all__ = ["Post", "Receiver", "receiving"]
+
 Mood = int | Literal["reset", "hang"]
-"""The status to answer with; or to break the connection, or to say nothing."""
+"""Status to answer with; or reset the connection, or never answer."""
 
 
 class Post(Struct, frozen=True):
+    """One notification, as it was received."""
+
     path: str
     headers: dict[str, str]
     body: bytes
@@ -30,17 +34,19 @@ class Post(Struct, frozen=True):
 
 
 class Receiver:
+    """Receives notifications, and answers each path as `moods` and `always` say."""
+
     def __init__(self) -> None:
         self.port = 0
         self.posts: list[Post] = []
         self.taken: list[Post] = []
-        """Those of them that were answered with a success."""
+        """Notifications that were answered with a success."""
         self.moods: dict[str, deque[Mood]] = defaultdict(deque)
-        """What it does next on a path; 200 when nothing is left."""
+        """Next behaviours on a path; 200 when none is left."""
         self.always: dict[str, Mood] = {}
         self.delay_s: dict[str, float] = {}
         self.extra: dict[str, str] = {}
-        """Further headers of the answers on a path, as one line."""
+        """Additional headers of the answers on a path, as one line."""
 
     def url(self, path: str = "/hook") -> str:
         return f"http://127.0.0.1:{self.port}{path}"
@@ -85,6 +91,7 @@ def _pair(line: str) -> tuple[str, str]:
 
 @asynccontextmanager
 async def receiving() -> AsyncGenerator[Receiver, None]:
+    """Serve a receiver on a free port until the block ends."""
     receiver = Receiver()
     tasks: set[asyncio.Task[None]] = set()
 

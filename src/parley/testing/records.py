@@ -1,4 +1,4 @@
-"""The contract of records. Subclass it and give it a `records` fixture:
+"""Contract suite of record stores. Subclass it and give it a `records` fixture:
 
 class TestMyRecords(RecordsContract):
     @pytest.fixture
@@ -8,7 +8,9 @@ class TestMyRecords(RecordsContract):
 
 import asyncio
 
-from parley.engine.ports import Record, Records
+from parley.records import Record, Records
+
+__all__ = ["RecordsContract"]
 
 
 def record(
@@ -23,6 +25,8 @@ async def _filled(records: Records, *these: Record) -> None:
 
 
 class RecordsContract:
+    """Tests that every record store passes."""
+
     async def test_what_was_put_is_got_back(self, records: Records) -> None:
         one = record("x", due=5)
         await records.put(one)

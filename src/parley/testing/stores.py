@@ -1,4 +1,4 @@
-"""The contract of a store. Subclass it and give it a `store` fixture:
+"""Contract suite of log stores. Subclass it and give it a `store` fixture:
 
 class TestMyStore(StoreContract):
     @pytest.fixture
@@ -14,15 +14,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from parley.core.events import Canceled, Completed, Event, Noted, Started
-from parley.core.runs import Run, State, erased
-from parley.engine.audit import all_runs, verify_run
-from parley.engine.ports import LASTING, READ_BYTES, Append, Head, Key, Listing
-from parley.engine.ports import LogStore as Store
 from parley.errors import KeyTaken, StoreUnavailable, VersionConflict
 from parley.ids import RunId, new_run_id
+from parley.runs.log import all_runs, verify_run
+from parley.runs.rules.events import Canceled, Completed, Event, Noted, Started, Suspended, Woken
+from parley.runs.rules.state import Run, State, erased
+from parley.runs.store import LASTING, READ_BYTES, Append, Head, Key, Listing
+from parley.runs.store import LogStore as Store
 from parley.stores.memory import MemoryStore
 from parley.testing.logs import LogWriter, put
+
+__all__ = ["StoreContract"]
 
 NOBODY = RunId("00000000-0000-7000-8000-000000000000")
 
@@ -32,6 +34,8 @@ def bare(events: list[Event]) -> list[tuple[Any, ...]]:
 
 
 class StoreContract:
+    """Tests that every log store passes."""
+
     async def test_it_knows_how_much_it_takes_up(self, store: Store) -> None:
         assert await store.size() >= 0
 
@@ -227,6 +231,21 @@ class StoreContract:
         assert [run.id for run in await store.runs_in(State.WORKING, owner="replica")] == [logs[3].run_id]
         assert await store.runs_in(State.WORKING, owner="other") == []
 
+    async def test_sleeping_runs_are_found_when_their_time_has_come(self, store: Store) -> None:
+        logs = [LogWriter() for _ in range(4)]
+        for log, due in zip(logs, (3_000, 1_000, 2_000_000_000_000, 2_000), strict=True):
+            await put(store, log.start())
+            await put(store, log.append(Started(1, "replica"), Suspended(due)))
+        await put(store, logs[3].append(Woken()))
+        assert [run.id for run in await store.sleepers(3_000, 9)] == [logs[1].run_id, logs[0].run_id]
+        assert [run.due for run in await store.sleepers(3_000, 1)] == [1_000]
+        assert [run.id for run in await store.runs_in(State.SUBMITTED)] == [logs[3].run_id]
+        assert (await store.waiting("agent", 9), await store.runs_in(State.WORKING)) == (1, [])
+        listed, total = await store.list_runs(Listing(principal="local", state=State.SUBMITTED))
+        assert (len(listed), total) == (4, 4)
+        await put(store, logs[1].append(Canceled()))
+        assert [run.id for run in await store.sleepers(3_000, 9)] == [logs[0].run_id]
+
     async def test_all_runs_are_listed_by_pages(self, store: Store) -> None:
         logs = [LogWriter() for _ in range(7)]
         for log in logs:
@@ -355,7 +374,7 @@ class StoreContract:
         assert await asyncio.gather(*(store.claim(text, 1000) for text in texts)) == [False] * len(texts)
 
     async def test_claims_and_appends_of_one_batch_leave_each_other_alone(self, store: Store) -> None:
-        """Known nonces, wrong versions and taken keys amid good ones: each concerns its own caller only."""
+        """Used nonces, wrong versions and taken keys among valid ones: each affects only its own caller."""
         logs = [LogWriter() for _ in range(30)]
         await put(store, LogWriter().start(Key("scope", "key", b"digest")))
         await store.claim("known", 1000)
@@ -398,7 +417,7 @@ class StoreContract:
             await put(store, LogWriter().start())
 
     async def test_it_does_what_the_reference_does(self, store: Store) -> None:
-        """The same random appends, good and bad, many at once, to this store and to the reference."""
+        """The same random appends, valid and invalid, many at once, to this store and to the reference."""
         oracle, dice = MemoryStore(), random.Random(7)
         logs = [LogWriter(at=number) for number in range(12)]
         for _ in range(40):
@@ -415,7 +434,7 @@ class StoreContract:
 
 
 def _random_append(dice: random.Random, log: LogWriter) -> Append:
-    """The run's next step; now and then one with a stale version or a key that may be taken."""
+    """Return the run's next append; sometimes with a stale version or a key that may be taken."""
     keys = [Key("scope", dice.choice("abc"), b"digest")] if dice.random() < 0.1 else []
     if log.run is None or dice.random() < 0.1:
         fresh = LogWriter(log.run_id)
@@ -433,6 +452,6 @@ def _random_append(dice: random.Random, log: LogWriter) -> Append:
 
 
 def _rewound(log: LogWriter) -> Run:
-    from parley.core.views import view_of
+    from parley.runs.rules.view import view_of
 
     return view_of(log.events).run

@@ -1,12 +1,14 @@
-"""Wait for what gives no signal."""
+"""Waits for conditions that give no signal."""
 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
+__all__ = ["until"]
+
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], timeout_s: float = 10.0) -> None:
-    """Ask again and again, briefly; TimeoutError when it does not come true."""
+    """Wait until a condition holds, checking every 10 ms; raise TimeoutError after `timeout_s`."""
     async with asyncio.timeout(timeout_s):
         while True:
             answer = condition()

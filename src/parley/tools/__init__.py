@@ -1,1 +1,1 @@
-"""Tools and their providers: what an agent or a caller can have done elsewhere."""
+"""Tools and their providers: calls of MCP servers and tool packs, by agents and by callers."""

@@ -9,7 +9,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from parley import ArtifactChunk, Done, NeedInput, Status, Text, Turn, agent
-from parley.core.agents import Extension, Skill
+from parley.runs.rules.agents import Extension, Skill
 from parley.testing.servers import Server, serving
 from tests.faces.conftest import greeter, picky, sleeper
 

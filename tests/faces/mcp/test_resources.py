@@ -1,4 +1,4 @@
-"""What can be read beside the tools, and by whom."""
+"""MCP resources, and which callers may read them."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,10 +10,10 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 
 from parley import Text, Turn, agent
-from parley.core.access import Principal
-from parley.core.documents import Conversation
-from parley.engine.documents import Asking, Documents
+from parley.documents.rules import Conversation
+from parley.documents.service import DocumentRequest, Documents
 from parley.ids import ConversationId
+from parley.runs.rules.access import Principal
 from parley.testing.servers import Server, serving
 from tests.faces.mcp.conftest import AGENTS, connected, echo
 from tests.faces.mcp.wire import request
@@ -41,7 +41,9 @@ class House:
         """A plan of ann's; the id of its version."""
         exchange = self.server.exchange
         await exchange.store.library.begin(Conversation(str(ANN), ConversationId("a/b"), "hidden", 1))
-        outcome = await Documents(exchange).create(Asking(ANN, "a/b", "hidden", "plan", "create"), "plan", message)
+        outcome = await Documents(exchange).create(
+            DocumentRequest(ANN, "a/b", "hidden", "plan", "create"), "plan", message
+        )
         await exchange.settled(outcome)
         return outcome.run.id
 

@@ -8,8 +8,8 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ImageContent, ResourceLink, TextContent
 
-from parley.core.runs import State
-from parley.engine.ports import Listing
+from parley.runs.rules.state import State
+from parley.runs.store import Listing
 from parley.testing.servers import Server
 from tests.faces.mcp.conftest import AGENTS, connected, echo, writer
 from tests.faces.mcp.wire import run_in

@@ -1,4 +1,4 @@
-"""What holds on the wire itself: broken requests, broken connections, restarts, replicas."""
+"""The wire itself: broken requests, broken connections, restarts, replicas."""
 
 import random
 from collections.abc import AsyncIterator
@@ -9,9 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from parley.core.access import LOCAL
-from parley.core.runs import State
-from parley.engine.ports import Listing
+from parley.runs.rules.access import LOCAL
+from parley.runs.rules.state import State
+from parley.runs.store import Listing
 from parley.testing.servers import Server, serving
 from tests.faces.mcp.conftest import AGENTS, echo
 from tests.faces.mcp.wire import BOTH, ENVELOPE, NEW, OLD, call, modern, request, run_in, streaming

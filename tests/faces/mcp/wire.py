@@ -8,10 +8,10 @@ from typing import Any
 
 import httpx2
 
-from parley.core.runs import Run, State
-from parley.engine.ports import Listing
+from parley.runs.rules.state import Run, State
+from parley.runs.store import Listing
+from parley.testing.processes import until
 from parley.testing.servers import Server
-from parley.testing.waiting import until
 
 BOTH = {"Accept": "application/json, text/event-stream"}
 OLD = {**BOTH, "MCP-Protocol-Version": "2025-11-25"}
@@ -70,7 +70,7 @@ class Events:
 async def streaming(
     http: httpx2.AsyncClient, body: dict[str, Any] | None, headers: dict[str, str]
 ) -> AsyncIterator[Events]:
-    """What is posted, or else what is asked for with GET."""
+    """Stream of a POST with a body, else of a GET."""
     method = "GET" if body is None else "POST"
     async with http.stream(method, "/mcp", json=body, headers=headers) as response:
         assert response.status_code == 200, (await response.aread()).decode()

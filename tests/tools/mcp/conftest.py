@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from parley.core.agents import Agent
-from parley.core.mcp import McpServer
-from parley.engine.ports import ToolResult
+from parley.runs.rules.agents import Agent
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport
 from parley.tools.mcp.host import Host
+from parley.tools.providers import ToolResult
+from parley.tools.rules.mcp import McpServer
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[2] / "examples" / "mcp"

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from opentelemetry import context
 from opentelemetry.propagate import extract
 
-from parley.core.mcp import McpServer
 from parley.errors import ToolAmbiguous, ToolNotFound
 from parley.telemetry import attach
 from parley.telemetry.trace import Trace, entered, headers_for
-from parley.testing.waiting import until
+from parley.testing.processes import until
 from parley.tools.mcp.host import Host
+from parley.tools.rules.mcp import McpServer
 from tests.tools.mcp.conftest import Used, agent_with, example, new_host, server
 
 
@@ -87,7 +87,7 @@ async def test_a_search_over_http_with_a_secret_header_finds_notes(
 async def test_an_address_that_is_not_public_is_not_called(search_url: str) -> None:
     host = new_host(McpServer("notes", url=search_url), allow=())
     result = await Used(host, agent_with(tools=("notes",))).call("notes/x")
-    assert "not a public address" in result.message
+    assert "address is not public" in result.message
     await host.close()
 
 
@@ -220,7 +220,7 @@ async def test_a_server_that_could_not_be_started_does_not_hold_up_whoever_asks_
 
 
 async def test_a_call_says_which_trace_it_is_part_of_and_nothing_else_of_the_request(host: Host) -> None:
-    """Whether or not the library has a span of its own there, which depends on what else this process has set up."""
+    """Holds with and without a span of the library, which depends on this process's other setup."""
     used = Used(host, agent_with(server()))
     trace = Trace("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "congo=1", "req-42")
     around = context.attach(extract(headers_for(trace)))

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from parley.engine.toolcalls import ToolCall
 from parley.settings import Settings
 from parley.telemetry import attach
+from parley.tools.mcp_calls import ToolCall
 from tests.tools.mcp.conftest import agent_with, new_host, server
-from tests.tools.mcp.test_toolcalls import ANN, World
+from tests.tools.mcp.test_calls import ANN, World
 
 MEGABYTE = 1024 * 1024
 
@@ -35,9 +35,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     ("tool", "given", "code", "said"),
     [
         ("die", {}, "server_gone", "ended"),
-        ("wrong", {}, "bad_answer", "no message of MCP"),
-        ("shape", {}, "bad_answer", "not as MCP wants it"),
-        ("flood", {}, "output_too_large", "nobody asked for"),
+        ("wrong", {}, "bad_answer", "a message that is not valid MCP"),
+        ("shape", {}, "bad_answer", "answer is not valid MCP"),
+        ("flood", {}, "output_too_large", "unsolicited messages"),
         ("large", {"bytes": 50_000_000}, "output_too_large", "longer than"),
         ("large", {"bytes": 1_100_000}, "output_too_large", "at most 1,048,576"),
         ("hang", {}, "tool_timeout", "within"),
@@ -69,7 +69,7 @@ async def test_one_that_is_stuck_is_ended_and_the_next_call_works(world: World) 
 async def test_one_that_never_introduces_itself_is_unavailable(world: World) -> None:
     made = await world.execute("never/echo", timeout_ms=5_000)
     assert (made.status, made.code) == ("failed", "server_unavailable")
-    assert "did not introduce itself" in made.message
+    assert "was not initialized in time" in made.message
     assert (await world.execute("good/echo", {"n": 1})).output == {"n": 1}
 
 
@@ -77,14 +77,14 @@ async def test_a_server_that_is_ill_is_left_alone_for_a_while(world: World) -> N
     for _ in range(3):
         await world.execute("bad/die")
     begun = len(world.called)
-    assert "left alone" in (await world.execute("bad/echo")).message
+    assert "calls to it are paused" in (await world.execute("bad/echo")).message
     assert len(world.called) == begun
     assert (await world.execute("good/echo", {"n": 1})).output == {"n": 1}
 
 
 @pytest.mark.slow
 async def test_memory_stays_bounded_whatever_a_server_sends(world: World) -> None:
-    """What three times fifty megabytes leave behind is far less than one of them."""
+    """Three messages of fifty megabytes leave far less than one of them in memory."""
     host = new_host()
     agent = agent_with(server())
     offer = await host.find(agent, "large", 20)

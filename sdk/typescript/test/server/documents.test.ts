@@ -56,6 +56,21 @@ describe("plans and deliverables", { concurrency: true }, () => {
     assert.equal(version.content, "By hand: ä 🌍");
   });
 
+  test("create and edit refuse a write that expects another version, and take a format", async () => {
+    const conversation = await begun();
+    const first = done(await api().createPlan(conversation, "chat", "One.", false, { format: "text" })).result.version;
+    assert.equal(first.format, "text");
+    const expectedVersionId = first.id;
+    const second = (await api().editPlan(conversation, "chat", "Two.", undefined, { expectedVersionId })).result.version;
+    assert.equal(second.metadata["basedOn"], first.id);
+    const stale = { name: "ConflictError", code: "STALE_VERSION", status: 409 };
+    await assert.rejects(api().editPlan(conversation, "chat", "Three.", undefined, { expectedVersionId }), stale);
+    await assert.rejects(api().createPlan(conversation, "chat", "Three.", false, { expectedVersionId }), stale);
+    done(await api().createDeliverable(conversation, "chat", "One.", undefined, true, { format: "html" }));
+    const build = api().createDeliverable(conversation, "chat", "Two.", undefined, true, { expectedVersionId });
+    await assert.rejects(build, stale);
+  });
+
   test("setCurrentPlanVersion goes back, deletePlanVersion deletes what is not current", async () => {
     const conversation = await begun();
     const first = done(await api().createPlan(conversation, "chat", "One.")).result.version;
@@ -78,7 +93,7 @@ describe("plans and deliverables", { concurrency: true }, () => {
     assert.deepEqual(numbers(merged.result.version), {
       versionNumber: 3, createdByType: "merge_operation", isCurrent: true,
     });
-    const { mergedFrom, mergePrompt } = merged.result.version.metadata as Record<string, unknown>;
+    const { mergedFrom, mergePrompt } = merged.result.version.metadata;
     assert.deepEqual([mergedFrom, mergePrompt], [ids, "Keep both."]);
   });
 
@@ -140,7 +155,7 @@ describe("plans and deliverables", { concurrency: true }, () => {
     const config = { model: "offline", temperature: 0.5, maxTokens: 40 };
     const again = done(await api().rerunDeliverable(conversation, "chat", first.id, config, "In red."));
     assert.equal(again.result.version.createdByType, "llm_rerun");
-    const { rerunFrom, rerunConfig } = again.result.version.metadata as Record<string, unknown>;
+    const { rerunFrom, rerunConfig } = again.result.version.metadata;
     assert.deepEqual([rerunFrom, rerunConfig], [first.id, config]);
     assert.equal(done(await api().rerunDeliverable(conversation, "chat")).result.version.versionNumber, 3);
   });

@@ -1,1 +1,1 @@
-"""The pages, one module for each thing that people look at."""
+"""Pages of the console, one module per section."""

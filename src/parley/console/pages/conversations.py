@@ -1,38 +1,44 @@
-"""Conversations: what was said, and the plan and the deliverable beside it."""
+"""Pages for conversations: their messages, plan, deliverable and exports."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
 from msgspec import Struct
 
-from parley.console.desk import Desk
-from parley.console.live import read_timeline
-from parley.console.pages.page import Page
-from parley.console.pages.run import ENTRIES, Seen
-from parley.console.replies import Reply, path_of, redirect
-from parley.console.visits import Visit
-from parley.core.access import Principal
-from parley.core.artifacts import text_of, text_part
-from parley.core.conversations import Message
-from parley.core.documents import FORMATS, Kind, Version
-from parley.core.runs import Run
-from parley.engine.conversations import MESSAGES
-from parley.engine.newest import newest
-from parley.engine.ports import Found, Listing
-from parley.engine.queues import place_in_queue
-from parley.engine.requests import Send
-from parley.engine.talks import Talk, recent_talks
-from parley.errors import ConversationNotFound, DocumentVersionNotFound, Invalid
-from parley.faces.paging import page_cursor, place_token
+from parley.console.pages.runs import ENTRIES, RunSeen
+from parley.console.request import ConsoleContext, Form, Page, PageRequest
+from parley.console.responses import PREFIX, PageReply, path_of, redirect, to
+from parley.console.text_diff import counted, difference
+from parley.console.timeline import read_timeline
+from parley.documents.actions import agent_refusal
+from parley.documents.conversations import MESSAGES
+from parley.documents.rules import FORMATS, Kind, Version
+from parley.documents.service import DocumentRequest
+from parley.documents.store import FoundDocument
+from parley.errors import ConversationNotFound, DocumentNotFound, DocumentVersionNotFound, Invalid
+from parley.faces.actions.table import ACTIONS, Action
+from parley.http.requests import page_cursor, place_token
 from parley.ids import is_id, new_conversation_id, new_id
+from parley.runs.listing import ConversationSummary, newest, place_in_queue, recent_conversations
+from parley.runs.log import Outcome
+from parley.runs.requests import Send
+from parley.runs.rules.access import Principal
+from parley.runs.rules.answer_forms import answer_form
+from parley.runs.rules.content import Message, text_of, text_part
+from parley.runs.rules.state import Run
+from parley.runs.store import Listing
 
 PAGE = 20
 VERSIONS = 50
 KINDS: tuple[Kind, ...] = ("plan", "deliverable")
 
 
-class Sheet(Struct, frozen=True):
-    """A plan or deliverable as it is shown: the version that holds or another, and all the others."""
+class DocumentSheet(Struct, frozen=True):
+    """A plan or deliverable on a page: the version shown (the current one by default), and the list of versions."""
 
     kind: Kind
-    found: Found
+    found: FoundDocument
     versions: list[Version]
 
     @property
@@ -41,16 +47,16 @@ class Sheet(Struct, frozen=True):
         return document is not None and version is not None and document.current == version.id
 
 
-class Row(Struct, frozen=True):
+class ConversationRow(Struct, frozen=True):
     """A conversation in the list."""
 
-    talk: Talk
+    talk: ConversationSummary
     begins: str
-    """How it begins."""
+    """Start of the first message."""
 
 
 class ConversationPages:
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ConsoleContext) -> None:
         self._desk = desk
 
     def pages(self) -> list[Page]:
@@ -61,24 +67,28 @@ class ConversationPages:
             Page("GET", "/conversations/{id:path}", self.show),
         ]
 
-    async def list(self, visit: Visit) -> Reply:
+    async def list(self, visit: PageRequest) -> PageReply:
         after = page_cursor(visit.query.get("after", ""))
         listing = Listing(self._desk.owner(visit.principal), after=after, limit=PAGE)
-        talks = await recent_talks(self._desk.exchange.store, listing)
+        talks = await recent_conversations(self._desk.exchange.store, listing)
         return visit.page(
-            "conversations.html", title="Conversations", rows=[await self._row(talk) for talk in talks.talks],
-            next=place_token(talks.after), first=after is None, agents=self._desk.agents(visit.principal),
+            "conversations.html",
+            title="Conversations",
+            rows=[await self._row(talk) for talk in talks.talks],
+            next=place_token(talks.after),
+            first=after is None,
+            agents=self._desk.agents(visit.principal),
             own=str(visit.principal),
-        )  # fmt: skip
+        )
 
-    async def begin(self, visit: Visit) -> Reply:
+    async def begin(self, visit: PageRequest) -> PageReply:
         form = await visit.form()
         agent = self._desk.agent(form.get("agent", ""), visit.principal)
         id_ = new_conversation_id()
         await self._send(visit.principal, agent.slug, id_, form)
         return redirect(path_of("conversations", id_))
 
-    async def say(self, visit: Visit) -> Reply:
+    async def say(self, visit: PageRequest) -> PageReply:
         form = await visit.form()
         begun = await self._desk.beside.conversations.exists(visit.principal, visit.path["id"])
         if begun is None:
@@ -86,10 +96,10 @@ class ConversationPages:
         await self._send(visit.principal, begun.agent, begun.id, form)
         return redirect(path_of("conversations", begun.id))
 
-    async def show(self, visit: Visit) -> Reply:
+    async def show(self, visit: PageRequest) -> PageReply:
         id_, owner = visit.path["id"], owner_of(visit)
         pages = self._desk.beside.conversations
-        # First, so that what ends meanwhile is among the messages: what is under way is followed, the rest is not.
+        # Read the live run first: if it ends meanwhile, its messages are in the page read afterwards.
         seen = await self._under_way(owner, id_)
         total = (await pages.page(owner, id_, 1)).total
         offset = _offset(visit.query.get("before", ""), total)
@@ -97,12 +107,23 @@ class ConversationPages:
         begun = page.conversation
         sheets = [await self._sheet(owner, id_, kind, visit.query.get(kind, "")) for kind in KINDS]
         return visit.page(
-            "conversation.html", title=self._desk.name_of(begun.agent), crumbs=[("Conversations", "/conversations")],
-            conversation=begun, messages=page.messages, total=total, offset=offset, sheets=sheets,
-            mine=owner == visit.principal, owner=str(owner), formats=FORMATS, key=new_id(),
-            seen=seen, exported=visit.query.get("exported", ""),
-            exports=await self._exports(owner, id_), served=begun.agent in self._desk.exchange.agents,
-        )  # fmt: skip
+            "conversation.html",
+            title=self._desk.name_of(begun.agent),
+            crumbs=[("Conversations", "/conversations")],
+            conversation=begun,
+            messages=page.messages,
+            total=total,
+            offset=offset,
+            sheets=sheets,
+            mine=owner == visit.principal,
+            owner=str(owner),
+            formats=FORMATS,
+            key=new_id(),
+            seen=seen,
+            exported=visit.query.get("exported", ""),
+            exports=await self._exports(owner, id_),
+            served=begun.agent in self._desk.exchange.agents,
+        )
 
     async def _send(self, principal: Principal, agent: str, conversation: str, form: dict[str, str]) -> None:
         text = form.get("text", "").strip()
@@ -112,27 +133,27 @@ class ConversationPages:
         key = form.get("key") or None
         await self._desk.exchange.send(Send(agent, principal, message, conversation=conversation, key=key))
 
-    async def _row(self, talk: Talk) -> Row:
+    async def _row(self, talk: ConversationSummary) -> ConversationRow:
         view = await self._desk.exchange.view(talk.latest.id, told=True)
         said = next((text_of(one.parts) for one in view.history if one.role == "user"), "")
         assignment = talk.latest.assignment
         done = f"{assignment.mode}: {assignment.action.replace('_', ' ')}" if assignment and not said else ""
-        return Row(talk, said[:300] or done)
+        return ConversationRow(talk, said[:300] or done)
 
-    async def _sheet(self, owner: Principal, conversation: str, kind: Kind, version: str) -> Sheet:
+    async def _sheet(self, owner: Principal, conversation: str, kind: Kind, version: str) -> DocumentSheet:
         documents = self._desk.beside.documents
         wanted = version or None
         if wanted is not None and not is_id(wanted):
             raise DocumentVersionNotFound("There is no such version.", version=wanted)
         found = await documents.find(owner, conversation, kind, wanted)
         if found.document is None:
-            return Sheet(kind, Found(), [])
+            return DocumentSheet(kind, FoundDocument(), [])
         if found.version is None:
             raise DocumentVersionNotFound("There is no such version.", version=version)
-        return Sheet(kind, found, await documents.library.versions(found.document.id, VERSIONS))
+        return DocumentSheet(kind, found, await documents.library.versions(found.document.id, VERSIONS))
 
-    async def _under_way(self, owner: Principal, conversation: str) -> Seen | None:
-        """The newest run, while it is at work or asks something."""
+    async def _under_way(self, owner: Principal, conversation: str) -> RunSeen | None:
+        """The newest run, if it is still working or waits for input."""
         runs = [run for run in await self._latest(owner, conversation) if not run.ended and run.parent is None]
         if not runs:
             return None
@@ -140,10 +161,11 @@ class ConversationPages:
         if timeline.run is not None and timeline.run.ended:
             return None
         entries = list(timeline.entries.values())[-ENTRIES:]
-        return Seen(timeline.run or runs[0], entries, 0, await place_in_queue(self._desk.exchange, runs[0]))
+        place, form = await place_in_queue(self._desk.exchange, runs[0]), answer_form(timeline.expects)
+        return RunSeen(timeline.run or runs[0], entries, 0, place, form)
 
     async def _exports(self, owner: Principal, conversation: str) -> "list[tuple[str, object]]":
-        """The files that were made lately, with their links."""
+        """Recent export files, with their links."""
         found: list[tuple[str, object]] = []
         for run in await self._latest(owner, conversation):
             if run.ended and run.assignment is not None and run.assignment.action == "export_conversation":
@@ -156,8 +178,8 @@ class ConversationPages:
         return (await newest(self._desk.exchange.store, asked)).runs
 
 
-def owner_of(visit: Visit) -> Principal:
-    """Whose conversation it is: one's own, unless an administrator looks at another's."""
+def owner_of(visit: PageRequest) -> Principal:
+    """The owner of the conversation: the visitor, or the owner that an administrator names in the query."""
     named = visit.query.get("owner", "")
     if named in ("", str(visit.principal)):
         return visit.principal
@@ -171,9 +193,150 @@ def _missing(conversation: str) -> ConversationNotFound:
 
 
 def _offset(text: str, total: int) -> int:
-    """Where the page of messages begins: the last ones, unless others are asked for."""
+    """The offset of the page of messages; by default that of the last page."""
     if not text:
         return max(total - MESSAGES, 0)
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise Invalid("A place among messages is a number.", field="before")
+        raise Invalid('"before" must be a number.', field="before")
     return max(min(int(text), total) - MESSAGES, 0)
+
+
+# Actions on plans and deliverables, with the same requests as the actions API (002).
+
+Deed = Callable[[DocumentRequest, Kind, Form], Awaitable[Outcome]]
+
+
+class VersionPages:
+    def __init__(self, desk: ConsoleContext) -> None:
+        self._desk = desk
+        self._documents = desk.beside.documents
+
+    def pages(self) -> list[Page]:
+        at = "/conversations/{id:path}"
+        deeds: dict[str, Deed] = {
+            "create": self._create,
+            "edit": self._edit,
+            "set_current": self._point,
+            "copy_version": self._copy,
+            "delete_version": self._drop,
+            "merge_versions": self._merge,
+            "rerun": self._rerun,
+        }
+        return [
+            Page("GET", f"{at}/difference", self.difference),
+            *(Page("POST", f"{at}/{name}", self._handler(name, deed), "send") for name, deed in deeds.items()),
+            Page("POST", f"{at}/export", self.export, "send"),
+        ]
+
+    async def difference(self, visit: PageRequest) -> PageReply:
+        kind, owner = _kind(visit.query.get("kind", "")), owner_of(visit)
+        old, new = visit.query.get("from", ""), visit.query.get("to", "")
+        one, two = [await self._version(visit, kind, version) for version in (old, new)]
+        lines = await asyncio.to_thread(difference, one.content, two.content)
+        document, versions = await self._documents.versions(owner, visit.path["id"], kind, VERSIONS)
+        come, gone = counted(lines)
+        return visit.page(
+            "difference.html",
+            title=f"Versions of the {kind}",
+            kind=kind,
+            lines=lines,
+            come=come,
+            gone=gone,
+            one=one.version,
+            two=two.version,
+            document=document,
+            versions=versions,
+            owner=str(owner),
+            mine=owner == visit.principal,
+            conversation=visit.path["id"],
+            crumbs=[("Conversations", "/conversations"), (document.title, _place(visit, owner=str(owner)))],
+        )
+
+    async def export(self, visit: PageRequest) -> PageReply:
+        form = await visit.form()
+        asking = await self._asking(visit, "converse", "export_conversation", form)
+        conversations = self._desk.beside.conversations
+        outcome = await conversations.export(asking, form.get("format", ""), artifacts="artifacts" in form)
+        return redirect(_place(visit, exported=outcome.run.id))
+
+    def _handler(self, name: str, deed: Deed) -> Callable[[PageRequest], Awaitable[PageReply]]:
+        async def handle(visit: PageRequest) -> PageReply:
+            form = await visit.form()
+            kind = _kind(form.get("kind", ""))
+            asking = await self._asking(visit, "plan" if kind == "plan" else "build", name, form)
+            await deed(asking, kind, form)
+            return redirect(_place(visit))
+
+        return handle
+
+    async def _asking(self, visit: PageRequest, mode: str, name: str, form: Form) -> DocumentRequest:
+        """The request to the conversation's agent; raises if the conversation is another user's or the agent cannot."""
+        begun = await self._desk.beside.conversations.exists(visit.principal, visit.path["id"])
+        if begun is None:
+            raise ConversationNotFound("There is no such conversation.", conversation=visit.path["id"])
+        if refusal := agent_refusal(self._desk.exchange.agents, visit.principal, begun.agent, _row(mode, name)):
+            raise refusal
+        body = msgspec.json.encode(form, order="sorted")
+        return DocumentRequest(visit.principal, begun.id, begun.agent, mode, name, form.get("key") or None, body)
+
+    async def _create(self, asking: DocumentRequest, kind: Kind, form: Form) -> Outcome:
+        return await self._documents.create(asking, kind, form.get("text", "").strip())
+
+    async def _edit(self, asking: DocumentRequest, kind: Kind, form: Form) -> Outcome:
+        content = form.get("content", "").replace("\r\n", "\n")
+        return await self._documents.edit(asking, kind, content, form.get("notes") or None)
+
+    async def _point(self, asking: DocumentRequest, kind: Kind, form: Form) -> Outcome:
+        return await self._documents.point(asking, kind, _named(form))
+
+    async def _copy(self, asking: DocumentRequest, kind: Kind, form: Form) -> Outcome:
+        return await self._documents.copy(asking, kind, _named(form))
+
+    async def _drop(self, asking: DocumentRequest, kind: Kind, form: Form) -> Outcome:
+        return await self._documents.drop_version(asking, kind, _named(form))
+
+    async def _merge(self, asking: DocumentRequest, kind: Kind, form: Form) -> Outcome:
+        chosen = [name.removeprefix("merge-") for name in form if name.startswith("merge-")]
+        prompt = form.get("text", "").strip() or "Merge them into one."
+        return await self._documents.merge(asking, kind, [one for one in chosen if is_id(one)], prompt)
+
+    async def _rerun(self, asking: DocumentRequest, kind: Kind, form: Form) -> Outcome:
+        return await self._documents.rerun(asking, kind, _named(form), None, form.get("text", "").strip() or None)
+
+    async def _version(self, visit: PageRequest, kind: Kind, version: str) -> FoundDocument:
+        if not is_id(version):
+            raise DocumentVersionNotFound("There is no such version.", version=version)
+        found = await self._documents.find(owner_of(visit), visit.path["id"], kind, version)
+        if found.document is None:
+            raise DocumentNotFound(f"This conversation has no {kind}.", kind=kind)
+        if found.version is None:
+            raise DocumentVersionNotFound("There is no such version.", version=version)
+        return found
+
+
+def _row(mode: str, name: str) -> Action:
+    row = next((one for one in ACTIONS if (one.mode, one.name) == (mode, name)), None)
+    if row is None:
+        raise Invalid("Only a deliverable can be regenerated.", field="kind")
+    return row
+
+
+def _kind(name: str) -> Kind:
+    match name:
+        case "plan" | "deliverable":
+            return name
+        case _:
+            raise Invalid('"kind" must be plan or deliverable.', field="kind")
+
+
+def _named(form: Form) -> str:
+    version = form.get("version", "")
+    if not is_id(version):
+        raise DocumentVersionNotFound("There is no such version.", version=version)
+    return version
+
+
+def _place(visit: PageRequest, **query: str) -> str:
+    whose = query.get("owner")
+    more = {name: value for name, value in query.items() if name != "owner" or whose != str(visit.principal)}
+    return to(path_of("conversations", visit.path["id"]), **more).removeprefix(PREFIX)

@@ -1,4 +1,4 @@
-"""Operations: how busy the server is and how it fares, who uses it, and what is kept of it."""
+"""Pages for operators: load, latencies, usage, dead letters and settings."""
 
 import asyncio
 import os
@@ -8,24 +8,22 @@ from pathlib import Path
 from msgspec import Struct
 
 from parley.clock import now_ms
-from parley.console.desk import Desk
-from parley.console.pages.page import Page
 from parley.console.plots import latencies, rates
-from parley.console.replies import Reply, redirect
-from parley.console.visits import Visit
-from parley.core.runs import Run, State
-from parley.engine.newest import newest
-from parley.engine.ports import Listing
+from parley.console.request import ConsoleContext, Page, PageRequest
+from parley.console.responses import PageReply, redirect
+from parley.runs.listing import newest
+from parley.runs.rules.state import Run, State
+from parley.runs.store import Listing
 from parley.settings import Settings, blobs_location, origins
 
 COUNTED = 100
-"""The newest runs, of which usage is told: so many cost the same however many there are."""
+"""Usage is counted over this many newest runs, so that the cost of the page does not grow with the store."""
 MOST_FILES = 20_000
 SHOWN = 12
 
 
 class Use(Struct):
-    """What one agent or one principal has made of the server."""
+    """Usage by one agent or one principal."""
 
     name: str
     runs: int = 0
@@ -34,7 +32,7 @@ class Use(Struct):
 
 
 class OperationPages:
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ConsoleContext) -> None:
         self._desk = desk
 
     def pages(self) -> list[Page]:
@@ -45,36 +43,48 @@ class OperationPages:
             Page("GET", "/operations/settings", self.settings, "admin"),
         ]
 
-    async def show(self, visit: Visit) -> Reply:
+    async def show(self, visit: PageRequest) -> PageReply:
         exchange, now = self._desk.exchange, now_ms()
         spans = self._desk.samples.spans(now)
         runs = (await newest(exchange.store, Listing(limit=COUNTED))).runs
         settings = self._desk.beside.settings
         return visit.page(
-            "operations.html", title="Operations", plots=[rates(spans, now), *latencies(spans, now)],
-            since=min((one.begin for one in spans), default=now), counted=len(runs),
+            "operations.html",
+            title="Operations",
+            plots=[rates(spans, now), *latencies(spans, now)],
+            since=min((one.begin for one in spans), default=now),
+            counted=len(runs),
             by_agent=used(runs, lambda run: self._desk.name_of(run.agent)),
             by_principal=used(runs, lambda run: run.principal),
-            replicas=exchange.membership.alive, replica=exchange.membership.replica, leads=exchange.membership.leads,
-            size=await exchange.store.size(), files=await asyncio.to_thread(_files, settings), store=settings.store,
-            busy=sum(exchange.execution.busy.values()), followers=exchange.streams.followers,
-        )  # fmt: skip
+            replicas=exchange.membership.alive,
+            replica=exchange.membership.replica,
+            leads=exchange.membership.leads,
+            size=await exchange.store.size(),
+            files=await asyncio.to_thread(_files, settings),
+            store=settings.store,
+            busy=sum(exchange.execution.busy.values()),
+            followers=exchange.streams.followers,
+        )
 
-    async def dead(self, visit: Visit) -> Reply:
-        """Updates that were given up: their receivers could not be told."""
+    async def dead(self, visit: PageRequest) -> PageReply:
+        """List the push notifications whose delivery was given up."""
         task, _, id_ = visit.query.get("after", "").partition("/")
         entries, more = await self._desk.beside.hooks.page((task, id_), dead=True)
         return visit.page(
-            "dead.html", title="Dead letters", crumbs=[("Operations", "/operations")], entries=entries,
-            next="/".join(more) if more else "", first=not task,
-        )  # fmt: skip
+            "dead.html",
+            title="Dead letters",
+            crumbs=[("Operations", "/operations")],
+            entries=entries,
+            next="/".join(more) if more else "",
+            first=not task,
+        )
 
-    async def redrive(self, visit: Visit) -> Reply:
+    async def redrive(self, visit: PageRequest) -> PageReply:
         await visit.form()
         await self._desk.beside.hooks.redrive(visit.path["task"], visit.path["id"])
         return redirect("/operations/dead")
 
-    async def settings(self, visit: Visit) -> Reply:
+    async def settings(self, visit: PageRequest) -> PageReply:
         settings = self._desk.beside.settings
         came_from = origins(settings)
         rows = [
@@ -85,7 +95,7 @@ class OperationPages:
 
 
 def used(runs: Iterable[Run], by: Callable[[Run], str]) -> list[Use]:
-    """Whoever used it most first."""
+    """Usage by key, highest number of runs first."""
     found: dict[str, Use] = {}
     for run in runs:
         use = found.setdefault(by(run), Use(by(run)))
@@ -96,7 +106,7 @@ def used(runs: Iterable[Run], by: Callable[[Run], str]) -> list[Use]:
 
 
 def _files(settings: Settings) -> tuple[int, int, bool] | None:
-    """The files beside the database, where they are ours to look at: bytes, how many, and whether that is all."""
+    """Size of the local blob folder: bytes, number of files, and True if all were counted. None if it is not local."""
     place = Path(blobs_location(settings))
     if ":" in blobs_location(settings) or not place.is_dir():
         return None
@@ -114,7 +124,7 @@ def _files(settings: Settings) -> tuple[int, int, bool] | None:
 
 
 def _plain(value: object) -> object:
-    """Secrets show themselves as stars; in a dictionary one by one."""
+    """A setting's value for display. Secrets print as stars; values of dictionaries are converted one by one."""
     if isinstance(value, dict):
         return {str(name): str(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return "" if value is None else value

@@ -1,45 +1,41 @@
-"""Orchestrations: the plan as a graph that changes its colours while it is carried out, and how it goes on."""
+"""Pages for orchestrations: the plan as a live graph, its steps, and controls to pause, resume, cancel and retry."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import msgspec
 from msgspec import Struct
 
-from parley.console.desk import Desk
-from parley.console.graphs import Graph, layered
-from parley.console.pages.page import Page
-from parley.console.replies import Reply, Stream, path_of, redirect
-from parley.console.visits import Form, Visit
-from parley.core.access import Principal
-from parley.core.artifacts import text_of, text_part
-from parley.core.conversations import Message
-from parley.core.orchestrations import Orchestration
-from parley.core.views import View
-from parley.engine.newest import orchestrating
-from parley.engine.orchestrations import Creation, Orchestrations
-from parley.engine.planning import Planner
-from parley.engine.ports import Listing
-from parley.engine.streams import Follower
+from parley.console.layout import GraphLayout, layered
+from parley.console.request import ConsoleContext, Form, Page, PageRequest
+from parley.console.responses import PageReply, PageStream, path_of, redirect
 from parley.errors import Invalid
-from parley.faces.http import header
-from parley.faces.paging import page_cursor, place_token
-from parley.faces.sse import KEEP_ALIVE_S, Chunk, frame
+from parley.execution.driver import Planner
+from parley.http.requests import header, page_cursor, place_token
+from parley.http.sse import KEEP_ALIVE_S, Chunk, frame
 from parley.ids import new_id
+from parley.orchestrations.rules.state import Orchestration
+from parley.orchestrations.service import Creation, OrchestrationService
+from parley.runs.listing import orchestrating
+from parley.runs.rules.access import Principal
+from parley.runs.rules.content import Message, text_of, text_part
+from parley.runs.rules.view import View
+from parley.runs.store import Listing
+from parley.runs.streams import Follower
 
 PAGE = 20
 
 Steering = Callable[[str, Principal, Form], Awaitable[Orchestration]]
 
 
-class Row(Struct, frozen=True):
+class OrchestrationRow(Struct, frozen=True):
     state: Orchestration
     about: str
 
 
 class OrchestrationPages:
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ConsoleContext) -> None:
         self._desk = desk
-        self._engine = Orchestrations(desk.exchange)
+        self._engine = OrchestrationService(desk.exchange)
 
     def pages(self) -> list[Page]:
         at = "/orchestrations/{id:path}"
@@ -57,54 +53,62 @@ class OrchestrationPages:
             Page("GET", at, self.show),
         ]
 
-    async def list(self, visit: Visit) -> Reply:
+    async def list(self, visit: PageRequest) -> PageReply:
         after = page_cursor(visit.query.get("after", ""))
         planners = [one for one in self._desk.agents(visit.principal) if self._plans(one.slug)]
         listing = Listing(self._desk.owner(visit.principal), after=after, limit=PAGE)
         shelf = await orchestrating(self._desk.exchange.store, listing, [one.slug for one in planners])
         rows = [_row(await self._engine.read(run.id, visit.principal)) for run in shelf.runs if not run.gone]
         return visit.page(
-            "orchestrations.html", title="Orchestrations", rows=rows, next=place_token(shelf.after),
-            first=after is None, planners=planners, key=new_id(),
-        )  # fmt: skip
+            "orchestrations.html",
+            title="Orchestrations",
+            rows=rows,
+            next=place_token(shelf.after),
+            first=after is None,
+            planners=planners,
+            key=new_id(),
+        )
 
-    async def begin(self, visit: Visit) -> Reply:
+    async def begin(self, visit: PageRequest) -> PageReply:
         form = await visit.form()
         agent, text = self._desk.agent(form.get("agent", ""), visit.principal), form.get("text", "").strip()
         if not text:
-            raise Invalid("Write what it is about first.", field="text")
+            raise Invalid("Describe the goal first.", field="text")
         rules = self._desk.exchange.agents.rules(agent.slug)
         creation = Creation(agent.slug, visit.principal, Message(new_id(), (text_part(text),)))
         creation = msgspec.structs.replace(creation, key=form.get("key") or None, rules=rules or creation.rules)
         state = await self._engine.create(creation)
         return redirect(path_of("orchestrations", state.id))
 
-    async def show(self, visit: Visit) -> Reply:
+    async def show(self, visit: PageRequest) -> PageReply:
         state = await self._engine.read(visit.path["id"], visit.principal)
         return visit.page(
-            "orchestration.html", title=_about(state) or f"Orchestration {state.id[-8:]}", state=state,
-            graph=drawn(state), crumbs=[("Orchestrations", "/orchestrations")],
-        )  # fmt: skip
+            "orchestration.html",
+            title=_about(state) or f"Orchestration {state.id[-8:]}",
+            state=state,
+            graph=drawn(state),
+            crumbs=[("Orchestrations", "/orchestrations")],
+        )
 
-    async def events(self, visit: Visit) -> Stream:
-        """Where it stands, after each of its events from a cursor on."""
+    async def events(self, visit: PageRequest) -> PageStream:
+        """Stream the state of an orchestration after each event, from a cursor."""
         state = await self._engine.read(visit.path["id"], visit.principal)
         cursor = header(visit.scope, b"last-event-id") or visit.query.get("after", "0")
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18):
-            raise Invalid("An event is named by its number.", field="after")
+            raise Invalid('"after" must be an event number.', field="after")
         after = min(int(cursor), state.version)
         follower = await self._desk.exchange.follow(state.run, after)
         view = await self._desk.exchange.view(state.run, upto=after) if after else View()
-        return Stream(_frames(visit, view, follower), follower)
+        return PageStream(_frames(visit, view, follower), follower)
 
-    def _steering(self, steer: Steering) -> Callable[[Visit], Awaitable[Reply]]:
-        async def handle(visit: Visit) -> Reply:
+    def _steering(self, steer: Steering) -> Callable[[PageRequest], Awaitable[PageReply]]:
+        async def handle(visit: PageRequest) -> PageReply:
             form = await visit.form()
             before = await self._engine.read(visit.path["id"], visit.principal)
             state = await steer(visit.path["id"], visit.principal, form)
-            # A script stays where it is as long as what it follows is what goes on.
+            # A script stays on its page as long as the run that it follows is the one that continues.
             if visit.wants_fragment and state.run == before.run:
-                return Reply(status=204)
+                return PageReply(status=204)
             return redirect(path_of("orchestrations", state.id))
 
         return handle
@@ -113,12 +117,12 @@ class OrchestrationPages:
         return isinstance(self._desk.exchange.driver(slug), Planner)
 
 
-def drawn(state: Orchestration) -> Graph:
+def drawn(state: Orchestration) -> GraphLayout:
     steps = [one.step for one in state.steps]
     return layered([step.id for step in steps], [(before, step.id) for step in steps for before in step.depends_on])
 
 
-async def _frames(visit: Visit, view: View, follower: Follower) -> AsyncGenerator[Chunk, None]:
+async def _frames(visit: PageRequest, view: View, follower: Follower) -> AsyncGenerator[Chunk, None]:
     plan = view.orchestration.plan if view.orchestration else 0
     while view.orchestration is None or not view.orchestration.ended:
         events = await follower.next(KEEP_ALIVE_S)
@@ -134,8 +138,8 @@ async def _frames(visit: Visit, view: View, follower: Follower) -> AsyncGenerato
     yield b"event: end\ndata: {}\n\n", True
 
 
-def _told(visit: Visit, state: Orchestration, *, anew: bool) -> dict[str, object]:
-    """The graph only when there is another plan: else its colours are enough."""
+def _told(visit: PageRequest, state: Orchestration, *, anew: bool) -> dict[str, object]:
+    """The update for the page. It includes the graph only if the plan changed; otherwise the colours are enough."""
     told: dict[str, object] = {
         "colours": {str(one.number): one.status for one in state.steps},
         "panel": visit.piece("_orchestration.html", state=state),
@@ -144,8 +148,8 @@ def _told(visit: Visit, state: Orchestration, *, anew: bool) -> dict[str, object
     return told | ({"graph": visit.piece("_plan.html", state=state, graph=drawn(state))} if anew else {})
 
 
-def _row(state: Orchestration) -> Row:
-    return Row(state, _about(state))
+def _row(state: Orchestration) -> OrchestrationRow:
+    return OrchestrationRow(state, _about(state))
 
 
 def _about(state: Orchestration) -> str:

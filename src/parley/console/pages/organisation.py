@@ -1,41 +1,37 @@
-"""An organisation: its roles, the workflow that is under way with the node it has come to, PACE level and SALUTE."""
+"""Page of an organisation: roles, the running workflow with its current node, PACE level and SALUTE report."""
 
 import asyncio
 
 from markupsafe import Markup
 from msgspec import Struct
 
-from parley.console.desk import Desk
-from parley.console.pages.page import Page
-from parley.console.rendering import plain
-from parley.console.replies import Reply
-from parley.console.visits import Visit
-from parley.core.access import Principal, may_use
-from parley.core.runs import Run
+from parley.console.request import ConsoleContext, Page, PageRequest
+from parley.console.responses import PageReply, plain
 from parley.drivers.org.driver import OrgDriver
-from parley.engine.newest import newest
-from parley.engine.ports import Listing
 from parley.errors import AgentNotFound, RunNotFound
 from parley.ids import RunId
 from parley.orgkernel.definitions import Organisation, Workflow
-from parley.orgkernel.picture import figure
-from parley.orgkernel.reports import Found, Reports
-from parley.orgkernel.salute import percent, status_text
-from parley.orgkernel.state import State, unpacked
+from parley.orgkernel.pictures import figure
+from parley.orgkernel.salute import FoundReport, ReportFolder, percent, status_text
+from parley.orgkernel.steps import WorkflowState, unpacked
+from parley.runs.listing import newest
+from parley.runs.rules.access import Principal, may_use
+from parley.runs.rules.state import Run
+from parley.runs.store import Listing
 
 RECENT = 10
 
 
 class Now(Struct, frozen=True):
-    """Where an organisation stands: by its newest task, and by what its roles have reported."""
+    """Current state of an organisation, from its newest task and the reports of its roles."""
 
     run: Run | None
-    state: State | None
+    state: WorkflowState | None
     workflow: Workflow | None
     picture: Markup
-    reports: list[Found]
+    reports: list[FoundReport]
     said: str = ""
-    """The latest report in a sentence."""
+    """Latest report as a sentence."""
     percent: int = 0
 
     @property
@@ -44,7 +40,7 @@ class Now(Struct, frozen=True):
 
 
 class OrganisationPages:
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ConsoleContext) -> None:
         self._desk = desk
 
     def pages(self) -> list[Page]:
@@ -54,31 +50,35 @@ class OrganisationPages:
             Page("GET", "/organisation/{slug}", self.show),
         ]
 
-    async def list(self, visit: Visit) -> Reply:
+    async def list(self, visit: PageRequest) -> PageReply:
         drivers = self._drivers(visit.principal)
         if len(drivers) == 1:
             return await self._shown(visit, drivers[0], alone=True)
         organised = [(one.agent, one.reading.organisation) for one in drivers]
         return visit.page("organisations.html", title="Organisation", organised=organised)
 
-    async def show(self, visit: Visit) -> Reply:
+    async def show(self, visit: PageRequest) -> PageReply:
         return await self._shown(visit, self._driver(visit), alone=False)
 
-    async def now(self, visit: Visit) -> Reply:
-        """Only what changes while it works."""
+    async def now(self, visit: PageRequest) -> PageReply:
+        """The part of the page that changes while a task runs."""
         driver = self._driver(visit)
         return visit.fragment("_organisation.html", now=await self._now(visit, driver), agent=driver.agent)
 
-    async def _shown(self, visit: Visit, driver: OrgDriver, *, alone: bool) -> Reply:
+    async def _shown(self, visit: PageRequest, driver: OrgDriver, *, alone: bool) -> PageReply:
         organisation = driver.reading.organisation
         name = organisation.name if organisation else driver.agent.name
         return visit.page(
-            "organisation.html", title=name, agent=driver.agent, organisation=organisation,
-            now=await self._now(visit, driver), problems=driver.reading.problems[:20],
+            "organisation.html",
+            title=name,
+            agent=driver.agent,
+            organisation=organisation,
+            now=await self._now(visit, driver),
+            problems=driver.reading.problems[:20],
             crumbs=[] if alone else [("Organisation", "/organisation")],
-        )  # fmt: skip
+        )
 
-    async def _now(self, visit: Visit, driver: OrgDriver) -> Now:
+    async def _now(self, visit: PageRequest, driver: OrgDriver) -> Now:
         listing = Listing(self._desk.owner(visit.principal), driver.agent.slug, limit=RECENT)
         runs = (await newest(self._desk.exchange.store, listing)).runs
         run = next((one for one in runs if not one.ended), runs[0] if runs else None)
@@ -90,13 +90,18 @@ class OrganisationPages:
         picture = Markup(figure(workflow, lit)) if workflow else Markup()
         latest = reports[0].report if reports else None
         return Now(
-            run, state, workflow, picture, reports,
-            plain(status_text(latest, workflow)) if latest else "", percent(latest.status.progress) if latest else 0,
-        )  # fmt: skip
+            run,
+            state,
+            workflow,
+            picture,
+            reports,
+            plain(status_text(latest, workflow)) if latest else "",
+            percent(latest.status.progress) if latest else 0,
+        )
 
-    async def _reports(self, principal: Principal, driver: OrgDriver) -> "list[Found]":
-        """The reports about runs that a principal may see; administrators see all that there are."""
-        found = await asyncio.to_thread(Reports(driver.setup.places.reports_folder).since, 0.0)
+    async def _reports(self, principal: Principal, driver: OrgDriver) -> "list[FoundReport]":
+        """The reports about runs that a principal may see; administrators see all reports."""
+        found = await asyncio.to_thread(ReportFolder(driver.setup.places.reports_folder).since, 0.0)
         if principal.may("admin"):
             return found
         return [one for one in found if await self._may_see(principal, driver.run_of(one.report))]
@@ -114,15 +119,17 @@ class OrganisationPages:
         drivers = [self._desk.exchange.driver(agent.slug) for agent in self._desk.agents(principal)]
         return [one for one in drivers if isinstance(one, OrgDriver)]
 
-    def _driver(self, visit: Visit) -> OrgDriver:
+    def _driver(self, visit: PageRequest) -> OrgDriver:
         driver = self._desk.exchange.driver(visit.path["slug"])
         if not isinstance(driver, OrgDriver) or not may_use(visit.principal, driver.agent):
-            raise AgentNotFound("There is no such organisation here.")
+            raise AgentNotFound("There is no such organisation.")
         return driver
 
 
-def _workflow(organisation: Organisation | None, state: State | None, reports: list[Found]) -> Workflow | None:
-    """The one that is under way, or was last; else the first there is."""
+def _workflow(
+    organisation: Organisation | None, state: WorkflowState | None, reports: list[FoundReport]
+) -> Workflow | None:
+    """The workflow that runs or ran last; else the organisation's first workflow."""
     if organisation is None:
         return None
     named = [state.plan if state else "", *(one.report.activity.htn_plan for one in reports)]

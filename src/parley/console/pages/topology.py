@@ -1,4 +1,4 @@
-"""The nodes as a tree: how each fares, who may call whom, and what they hand to each other, as it happens."""
+"""Page of the nodes: a live tree with their states, an access check, and their activity."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -7,20 +7,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from parley.console.desk import Desk
-from parley.console.graphs import Graph, layered
-from parley.console.pages.page import Page
-from parley.console.replies import Reply, Stream
-from parley.console.visits import Visit
-from parley.core.access import Relation
-from parley.core.nodes import BECAME, Happened, Node, NodeEvent
-from parley.engine.ports.nodes import EventQuery, NodeQuery
+from parley.console.layout import GraphLayout, layered
+from parley.console.request import ConsoleContext, Page, PageRequest
+from parley.console.responses import PageReply, PageStream
 from parley.errors import Invalid
-from parley.faces.http import header
-from parley.faces.sse import KEEP_ALIVE_S, Chunk, frame
+from parley.http.requests import header
+from parley.http.sse import KEEP_ALIVE_S, Chunk, frame
+from parley.nodes.rules import BECAME, NodeEvent, NodeEventKind, RegisteredNode
+from parley.nodes.store import EventQuery, NodeQuery
+from parley.runs.rules.access import Relation
 
 MOST = 200
-"""Nodes on one page: more could not be told apart."""
+"""Nodes on one page: a larger graph would not be readable."""
 RECENT = 20
 
 RULES: dict[Relation | None, str] = {
@@ -33,12 +31,14 @@ RULES: dict[Relation | None, str] = {
     None: "They are neither parent and child nor siblings: nodes talk within their family only.",
 }
 _STATUS = {name: status.value for status, name in BECAME.items()}
-_QUIET = frozenset((Happened.HEARTBEAT.value,))
-_ANOTHER_TREE = frozenset(map(str, (Happened.MOVED, Happened.UPDATED, Happened.REMOVED, Happened.PROVISIONING)))
+_QUIET = frozenset((NodeEventKind.HEARTBEAT.value,))
+_ANOTHER_TREE = frozenset(
+    map(str, (NodeEventKind.MOVED, NodeEventKind.UPDATED, NodeEventKind.REMOVED, NodeEventKind.PROVISIONING))
+)
 
 
 class Told(Struct, frozen=True):
-    """What a payload may say of who deals with whom."""
+    """Fields of an event's payload that name the two nodes of an activity."""
 
     source_id: str | None = None
     target_id: str | None = None
@@ -47,8 +47,8 @@ class Told(Struct, frozen=True):
     status: str = ""
 
 
-class Item(Struct, frozen=True):
-    """One line of what happens, with the names of those it is about."""
+class TopologyItem(Struct, frozen=True):
+    """One line of the activity list, with the names of its nodes."""
 
     event: NodeEvent
     told: Told
@@ -62,7 +62,7 @@ class Item(Struct, frozen=True):
 
 
 class TopologyPages:
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ConsoleContext) -> None:
         self._desk = desk
         self._nodes = desk.beside.nodes
 
@@ -74,46 +74,56 @@ class TopologyPages:
             Page("GET", "/topology/events", self.events, "admin"),
         ]
 
-    async def show(self, visit: Visit) -> Reply:
+    async def show(self, visit: PageRequest) -> PageReply:
         nodes, after = await self._page(visit)
         last = await self._nodes.feed.head()
         newest = await self._nodes.store.events(EventQuery(newest=True, limit=RECENT))
         items = [await self._item(event) for event in newest if event.name not in _QUIET]
         return visit.page(
-            "topology.html", title="Topology", nodes=nodes, graph=drawn(nodes), last=last, items=items,
-            next=after, first=not visit.query.get("after"), one=None, two=None, rule="", allowed=None,
-        )  # fmt: skip
+            "topology.html",
+            title="Topology",
+            nodes=nodes,
+            graph=drawn(nodes),
+            last=last,
+            items=items,
+            next=after,
+            first=not visit.query.get("after"),
+            one=None,
+            two=None,
+            rule="",
+            allowed=None,
+        )
 
-    async def tree(self, visit: Visit) -> Reply:
+    async def tree(self, visit: PageRequest) -> PageReply:
         nodes, _ = await self._page(visit)
         return visit.fragment("_tree.html", nodes=nodes, graph=drawn(nodes))
 
-    async def access(self, visit: Visit) -> Reply:
-        """Whether one node may call another, and by which rule."""
+    async def access(self, visit: PageRequest) -> PageReply:
+        """Show if one node may call another, and by which rule."""
         caller, target = visit.query.get("caller", ""), visit.query.get("target", "")
         one, two = await self._nodes.get(caller), await self._nodes.get(target)
         found = await self._nodes.hierarchy.relation(one, two)
         told: dict[str, Any] = {"one": one, "two": two, "rule": RULES[found], "allowed": found is not None}
         if visit.wants_fragment:
             return visit.fragment("_access.html", **told)
-        return visit.page("access.html", title="Who may call whom", crumbs=[("Topology", "/topology")], **told)
+        return visit.page("access.html", title="Check access", crumbs=[("Topology", "/topology")], **told)
 
-    async def events(self, visit: Visit) -> Stream:
+    async def events(self, visit: PageRequest) -> PageStream:
         cursor = header(visit.scope, b"last-event-id") or visit.query.get("after", "")
         if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18):
-            raise Invalid("An event is named by its number.", field="after")
+            raise Invalid('"after" must be an event number.', field="after")
         steps = await self._nodes.feed.follow(int(cursor) if cursor else None, KEEP_ALIVE_S)
-        return Stream(self._frames(visit, steps))
+        return PageStream(self._frames(visit, steps))
 
     async def _frames(
-        self, visit: Visit, steps: AsyncGenerator[list[NodeEvent], None]
-    ) -> AsyncGenerator[Chunk, None]:  # fmt: skip
+        self, visit: PageRequest, steps: AsyncGenerator[list[NodeEvent], None]
+    ) -> AsyncGenerator[Chunk, None]:
         async with aclosing(steps):
             async for events in steps:
                 frames = [await self._frame(visit, event) for event in events]
                 yield b"".join(frames), False
 
-    async def _frame(self, visit: Visit, event: NodeEvent) -> bytes:
+    async def _frame(self, visit: PageRequest, event: NodeEvent) -> bytes:
         item = await self._item(event)
         told: dict[str, object] = {"node": event.node, "status": _STATUS.get(event.name, "")}
         if event.name in _ANOTHER_TREE:
@@ -126,21 +136,23 @@ class TopologyPages:
         data = msgspec.json.encode(told)
         return frame(event.seq, data) if event.seq else b"data: %b\n\n" % data
 
-    async def _item(self, event: NodeEvent) -> Item:
+    async def _item(self, event: NodeEvent) -> TopologyItem:
         try:
             told = msgspec.json.decode(event.payload, type=Told)
         except msgspec.MsgspecError:
             told = Told()
         source = told.source_id or event.node
         names = {node.id: node.name for node in await self._nodes.store.get([source, told.target_id or source])}
-        return Item(event, told, names.get(source, source), names.get(told.target_id or "", told.target_id or ""))
+        return TopologyItem(
+            event, told, names.get(source, source), names.get(told.target_id or "", told.target_id or "")
+        )
 
-    async def _page(self, visit: Visit) -> tuple[list[Node], str]:
+    async def _page(self, visit: PageRequest) -> tuple[list[RegisteredNode], str]:
         found = await self._nodes.store.find(NodeQuery(after=visit.query.get("after", ""), limit=MOST + 1))
         shown = found[:MOST]
         return shown, shown[-1].id if len(found) > MOST else ""
 
 
-def drawn(nodes: list[Node]) -> Graph:
+def drawn(nodes: list[RegisteredNode]) -> GraphLayout:
     order = sorted(nodes, key=lambda node: node.name.lower())
     return layered([node.id for node in order], [(node.parent_id, node.id) for node in order if node.parent_id])

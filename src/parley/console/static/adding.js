@@ -1,4 +1,4 @@
-// <definition-file>: puts a file of this computer into the text field, where it can still be changed.
+// <definition-file>: loads a local file into the text field, where it can still be edited.
 const MOST = 256 * 1024;
 
 class DefinitionFile extends HTMLElement {
@@ -9,7 +9,7 @@ class DefinitionFile extends HTMLElement {
     input.addEventListener("change", async () => {
       const [file] = input.files;
       if (file && file.size <= MOST) text.value = await file.text();
-      input.setCustomValidity(file && file.size > MOST ? "A definition has at most 256 kB." : "");
+      input.setCustomValidity(file && file.size > MOST ? "The file is too large: a definition may have at most 256 kB." : "");
       input.reportValidity();
     });
   }

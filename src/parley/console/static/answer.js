@@ -1,4 +1,4 @@
-// <answer-box>: Enter sends, Shift+Enter is a new line. Its draft survives a reload of the page.
+// <answer-box>: Enter sends a text, Shift+Enter adds a new line. The draft survives a page reload.
 import { complain, post } from "./ask.js";
 
 class AnswerBox extends HTMLElement {
@@ -6,26 +6,37 @@ class AnswerBox extends HTMLElement {
     const form = this.querySelector("form");
     const text = this.querySelector("textarea");
     const place = `draft:${form.getAttribute("action")}`;
+    if (text) this.#keepDraft(form, text, place);
+    form.addEventListener("submit", async (event) => {
+      if (!("quiet" in form.dataset)) return sessionStorage.removeItem(place);
+      event.preventDefault();
+      // A disabled button would not be part of the form, so the form is read first.
+      const sent = post(form, event.submitter);
+      this.#disable(true);
+      const { ok, html } = await sent;
+      this.#disable(false);
+      if (ok) {
+        sessionStorage.removeItem(place);
+        if (text) text.value = "";
+      } else {
+        complain(form, html);
+      }
+    });
+  }
+
+  #disable(disabled) {
+    for (const button of this.querySelectorAll("button")) button.disabled = disabled;
+  }
+
+  #keepDraft(form, text, place) {
     text.value ||= sessionStorage.getItem(place) ?? "";
     text.addEventListener("input", () => sessionStorage.setItem(place, text.value));
+    // In JSON, Enter adds a new line.
+    if (text.classList.contains("code")) return;
     text.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
         event.preventDefault();
         form.requestSubmit();
-      }
-    });
-    form.addEventListener("submit", async (event) => {
-      if (!("quiet" in form.dataset)) return sessionStorage.removeItem(place);
-      event.preventDefault();
-      const button = form.querySelector("button");
-      button.disabled = true;
-      const { ok, html } = await post(form);
-      button.disabled = false;
-      if (ok) {
-        sessionStorage.removeItem(place);
-        text.value = "";
-      } else {
-        complain(form, html);
       }
     });
   }

@@ -1,10 +1,10 @@
-// Forms without leaving the page. What comes back is HTML that the server rendered and escaped.
+// Submits forms without leaving the page. The response is HTML that the server rendered and escaped.
 const csrf = document.querySelector('meta[name="csrf"]')?.content ?? "";
 
-export async function post(form) {
+export async function post(form, submitter = null) {
   const reply = await fetch(form.action, {
     method: "POST",
-    body: new URLSearchParams(new FormData(form)),
+    body: new URLSearchParams(new FormData(form, submitter)),
     headers: { "X-Requested-With": "parley", "X-CSRF-Token": csrf },
   });
   return { ok: reply.ok, html: reply.status === 204 ? "" : await reply.text() };
@@ -16,7 +16,7 @@ export function fragment(html) {
   return template.content;
 }
 
-// The notice of a refusal, in the form that was refused.
+// Shows the error notice after the form that was refused.
 export function complain(form, html) {
   form.parentElement.querySelector(":scope > .notice")?.remove();
   const notice = fragment(html).querySelector(".notice");

@@ -1,4 +1,4 @@
-// Whether the server answers, shown on every page. Streams tell it; where there is none, it is asked now and then.
+// Shows on every page if the server answers. Streams report it; a page without a stream polls the server.
 const EVERY_MS = 15_000;
 const WORDS = { on: "Connected", again: "Connecting…", off: "No connection" };
 let heard = Date.now();

@@ -1,4 +1,4 @@
-// What every page has: the menu, times as people say them, copying, and whether the server is there.
+// Shared by all pages: the menu, relative times, copy buttons and the connection status.
 import "./copy.js";
 import { keepTimes } from "./times.js";
 import { watchConnection } from "./connection.js";

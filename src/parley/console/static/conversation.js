@@ -1,4 +1,4 @@
-// A conversation is shown anew when its run has come to an end: there may be a message, or a version, more.
+// Reloads a conversation when its run has ended: there may be a new message or version.
 document.querySelector(".under-way")?.addEventListener("run-changed", ({ detail }) => {
   if (["completed", "failed", "canceled", "rejected"].includes(detail.state)) location.reload();
 });

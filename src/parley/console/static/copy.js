@@ -14,7 +14,7 @@ class CopyText extends HTMLElement {
       label.textContent = "Copied";
     } catch {
       getSelection().selectAllChildren(code);
-      label.textContent = "Selected: copy it with your keyboard";
+      label.textContent = "Selected. Copy with your keyboard.";
     }
     setTimeout(() => {
       this.classList.remove("copied");

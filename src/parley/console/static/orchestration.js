@@ -1,4 +1,4 @@
-// <live-orchestration>: the graph takes on the colours of what happens; panel and steps are told anew.
+// <live-orchestration>: recolours the graph and replaces panel and steps as events arrive.
 import { complain, fragment, post } from "./ask.js";
 import { follow } from "./stream.js";
 import { tellTimes } from "./times.js";
@@ -28,7 +28,7 @@ class LiveOrchestration extends HTMLElement {
     tellTimes(this);
   }
 
-  // What has not changed keeps its place, and the focus that may be in it.
+  // Unchanged content is not replaced, so that it keeps the focus.
   #put(where, html) {
     const slot = this.querySelector(where);
     const made = document.createElement("div");
@@ -46,7 +46,7 @@ class LiveOrchestration extends HTMLElement {
       form.querySelector("button").disabled = false;
       complain(form, html);
     } else if (html) {
-      // It goes on as another run.
+      // The orchestration continues as another run.
       location.reload();
     }
   }

@@ -1,4 +1,4 @@
-// <live-organisation>: while a task is under way its run is followed, and each of its events tells the page anew.
+// <live-organisation>: follows the run of the current task, and refreshes the page content on each event.
 import { fragment } from "./ask.js";
 import { follow } from "./stream.js";
 import { tellTimes } from "./times.js";
@@ -13,7 +13,7 @@ class LiveOrganisation extends HTMLElement {
 
   connectedCallback() {
     this.#follow();
-    // Nobody tells of a task that begins; it is looked for.
+    // No stream reports a new task, so the page polls for one.
     this.looking = setInterval(() => this.#followed || this.#soon(), LOOK_MS);
   }
 
@@ -42,7 +42,7 @@ class LiveOrganisation extends HTMLElement {
     try {
       reply = await fetch(this.dataset.src, { headers: { "X-Requested-With": "parley" } });
     } catch {
-      return; // The stream, or the next look, comes back to it.
+      return; // The stream or the next poll tries again.
     }
     if (!reply.ok) return;
     const made = document.createElement("div");

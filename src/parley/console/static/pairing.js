@@ -1,4 +1,4 @@
-// <pair-watch>: counts the code down, and turns green when the runtime attaches.
+// <pair-watch>: counts down until the code expires, and turns green when the runtime attaches.
 import { fragment } from "./ask.js";
 import { tellTimes } from "./times.js";
 
@@ -23,7 +23,7 @@ class PairWatch extends HTMLElement {
   #count(began) {
     const left = Math.max(0, Math.round(Number(this.dataset.left) - (performance.now() - began) / 1000));
     const place = this.querySelector(".left");
-    place.textContent = left ? `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")}` : "no longer";
+    place.textContent = left ? `${Math.floor(left / 60)}:${String(left % 60).padStart(2, "0")}` : "0:00 (expired)";
     this.classList.toggle("expired", left === 0);
   }
 

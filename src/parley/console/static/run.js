@@ -1,4 +1,4 @@
-// <run-timeline>: entries as they come, text as it grows, and the panel of the run when its state changes.
+// <run-timeline>: adds entries and text as they arrive, and replaces the run's panel when its state changes.
 import "./answer.js";
 import { complain, fragment, post } from "./ask.js";
 import { follow } from "./stream.js";
@@ -29,7 +29,7 @@ class RunTimeline extends HTMLElement {
     }
     this.dataset.after = id;
     tellTimes(this);
-    // Whoever reads further up stays where they are.
+    // Scroll only if the reader is at the end; a reader further up keeps the position.
     if (pinned && root.scrollHeight > root.clientHeight) root.scrollTop = root.scrollHeight;
     this.dispatchEvent(new CustomEvent("run-changed", { bubbles: true, detail: told }));
   }

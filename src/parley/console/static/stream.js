@@ -1,10 +1,10 @@
-// A stream that loses nothing: it goes on after the last event it saw, also when the server was away for a while.
+// A stream that loses no event: it resumes after the last event it saw, also after a server restart.
 import { tellConnection } from "./connection.js";
 
 const FIRST_MS = 500;
 const MOST_MS = 8_000;
 
-// `on(data, id)` gets each event's JSON; `follow` returns a function that ends it. `event: end` ends it too.
+// `on(data, id)` gets each event's JSON; `follow` returns a function that closes the stream. `event: end` closes it too.
 export function follow(url, after, on, ended = () => {}) {
   let source = null;
   let timer = 0;
@@ -29,7 +29,7 @@ export function follow(url, after, on, ended = () => {}) {
       ended();
     });
     source.onerror = () => {
-      // The browser would go on by itself, but not after an answer that is no stream: a server that is just starting.
+      // The browser reconnects by itself, but not after a response that is not a stream (a server that is starting).
       source.close();
       tellConnection("again");
       timer = setTimeout(open, wait);

@@ -1,4 +1,4 @@
-// Times as people say them. The server writes them out in full, and they stay in the title.
+// Relative times ("2 minutes ago"). The server renders the full time; it stays in the title.
 const words = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });

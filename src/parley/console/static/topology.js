@@ -1,4 +1,4 @@
-// <live-topology>: colours as nodes come and go, a line where one deals with another, and two clicks ask who may call.
+// <live-topology>: recolours nodes, draws a line when one calls another, and checks access after clicks on two nodes.
 import { fragment } from "./ask.js";
 import { follow } from "./stream.js";
 import { tellTimes } from "./times.js";

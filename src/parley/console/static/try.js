@@ -1,4 +1,4 @@
-// <try-box>: asks an agent and shows its run below, as it goes.
+// <try-box>: sends a message to an agent and shows its run below, live.
 import { complain, fragment, post } from "./ask.js";
 import { tellTimes } from "./times.js";
 

@@ -1,4 +1,4 @@
-"""An Agent-Zero behind one of our addresses, spoken to as its own web page or its API does."""
+"""Agent-Zero as an agent, called through the interface of its web page or through its API."""
 
 from parley.drivers.agentzero.driver import AgentZeroDriver
 from parley.drivers.agentzero.options import AgentZeroOptions, blank_agentzero

@@ -1,33 +1,35 @@
-"""Agent-Zero as a driver: a turn becomes a message in one of its chats, and nobody's work goes on unwanted."""
+"""Agent-Zero as a driver: a turn becomes a message in one of its chats, and a cancel stops the work there."""
 
 import asyncio
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
-from parley.core.agents import Agent
-from parley.core.events import Canceled, Failed
-from parley.core.runs import Run
-from parley.core.turns import Output
+from msgspec.structs import replace
+
+from parley.drivers.agentzero.chat import Look, owner
 from parley.drivers.agentzero.client import KeyClient, SessionClient
-from parley.drivers.agentzero.keyed import KeyTurn
-from parley.drivers.agentzero.options import AgentZeroOptions, check_options, places_of
-from parley.drivers.agentzero.sessions import SessionTurn
-from parley.drivers.agentzero.shown import owner
+from parley.drivers.agentzero.options import AgentZeroOptions, blank_agentzero, check_options, places_of
+from parley.drivers.agentzero.turns import KeyTurn, SessionTurn
 from parley.drivers.agentzero.watch import PACE_EMERGENCY, Watch
-from parley.drivers.agentzero.words import Look
-from parley.drivers.organised import Organised
-from parley.drivers.remote.outside import OUTSIDE, Outside
-from parley.drivers.remote.words import Lost, Refused
-from parley.engine.turns import Turn
-from parley.errors import ParleyError
+from parley.drivers.kind import Site
+from parley.drivers.org.organisation import Organised
+from parley.drivers.remote.connections import OUTSIDE, OutboundConnections
+from parley.drivers.remote.translation import ConnectionLost, RemoteRefused
+from parley.errors import Invalid, ParleyError
+from parley.execution.rules import Output
+from parley.execution.turn import Turn
+from parley.runs.rules.agents import Agent
+from parley.runs.rules.events import Canceled, Failed
+from parley.runs.rules.state import Run
 from parley.telemetry import tell
 
 STOP_S = 5.0
 LAST_LOOK_S = 2.0
-"""How long a chat is asked for its log when a turn was interrupted; files are fetched in what is left of the grace."""
+"""Time for reading the chat's log after a turn was interrupted. Files are fetched in the rest of the grace period."""
 
 
 class AgentZeroDriver:
-    def __init__(self, agent: Agent, options: AgentZeroOptions, outside: Outside = OUTSIDE) -> None:
+    def __init__(self, agent: Agent, options: AgentZeroOptions, outside: OutboundConnections = OUTSIDE) -> None:
         check_options(options)
         self._agent = agent
         self._options = options
@@ -42,7 +44,7 @@ class AgentZeroDriver:
 
     @property
     def agent(self) -> Agent:
-        """As it is defined; with an organisation, as that one says at the moment."""
+        """The agent. With an organisation, fields that its definition leaves out are filled from the active one."""
         return self._organised.described(self._agent)
 
     @property
@@ -67,12 +69,12 @@ class AgentZeroDriver:
             yield output
 
     async def salvage(self, turn: Turn, ending: Failed | Canceled) -> AsyncGenerator[Output, None]:
-        """Deliver the files of an interrupted turn, and report why it failed. Agent-Zero is asked once more."""
+        """Deliver the files of an interrupted turn, and report why it failed. Reads the chat once more for that."""
         work, watch = self._work(turn)
         try:
             async with asyncio.timeout(LAST_LOOK_S):
                 await work.look()
-        except (TimeoutError, Lost, Refused, ParleyError) as error:
+        except (TimeoutError, ConnectionLost, RemoteRefused, ParleyError) as error:
             tell("agentzero.file_lost", run=turn.run_id, agent=self._agent.slug, why=str(error))
         async for output in watch.salvaged(ending):
             yield output
@@ -81,28 +83,29 @@ class AgentZeroDriver:
         try:
             async for output in work.outputs():
                 yield output
-        except Lost as lost:
+        except ConnectionLost as lost:
             yield _lost(lost, begun=work.begun)
-        except Refused as refused:
+        except RemoteRefused as refused:
             yield Failed("agentzero_refused", f"Agent-Zero refused: {refused.words}.")
         except ParleyError as error:
             tell("agentzero.not_set_up", run=turn.run_id, agent=self._agent.slug, why=error.message)
-            yield Failed("agentzero_refused", "This Agent-Zero is not set up right; its operator has the details.")
+            yield Failed("agentzero_refused", "This Agent-Zero is misconfigured; its operator has the details.")
 
     def _work(self, turn: Turn) -> tuple[SessionTurn | KeyTurn, Watch]:
         client = self._key if self._keyed else self._session
         watch = Watch(turn, self._options, client, self._organised)
         return KeyTurn(turn, self._key, watch) if self._keyed else SessionTurn(turn, self._session, watch), watch
 
-    async def forsake(self, run: Run) -> None:
-        """End the work over there, if it goes on and is still this run's. A chat that is at rest keeps its memory."""
+    async def cancel_work(self, run: Run) -> None:
+        """Stop the work in Agent-Zero if it is still running and still belongs to this run. An idle chat is kept, with
+        its memory."""
         context = run.notes.get("context")
         if not context:
             return
         try:
             async with asyncio.timeout(STOP_S):
                 await self._stopped(run, context)
-        except (TimeoutError, Refused, ParleyError) as error:
+        except (TimeoutError, RemoteRefused, ParleyError) as error:
             tell("agentzero.not_stopped", run=run.id, agent=run.agent, why=getattr(error, "words", "timeout"))
 
     async def _stopped(self, run: Run, context: str) -> None:
@@ -114,21 +117,41 @@ class AgentZeroDriver:
                     return await client.stop(context)
                 if run.notes.get("sent") == run.notes.get("sending"):
                     return None
-            except Lost:
+            except ConnectionLost:
                 pass
-            # A message that was on its way when the turn was broken off may still arrive.
+            # A message that was being sent when the turn was interrupted may still arrive.
             await asyncio.sleep(pause)
         return None
 
     def _is_of(self, look: Look, run: Run) -> bool:
-        """With a key Agent-Zero names the messages itself, and there is no telling."""
+        """Tell whether the chat works for this run. With an API key the answer is always True: Agent-Zero chooses the
+        message ids itself, so the owner cannot be found."""
         return self._keyed or owner(look.items) == run.id
 
 
-def _lost(lost: Lost, *, begun: bool) -> Failed:
+def _lost(lost: ConnectionLost, *, begun: bool) -> Failed:
     if begun:
-        return Failed("agentzero_lost", f"Agent-Zero cannot be reached any more ({lost.why}).")
+        return Failed("agentzero_lost", f"The connection to Agent-Zero was lost ({lost.why}).")
     if lost.unsent:
         return Failed("agentzero_unreachable", f"Agent-Zero cannot be reached ({lost.why}).")
-    words = f"The connection broke before Agent-Zero answered ({lost.why}); it may have begun all the same."
+    words = f"The connection broke before Agent-Zero answered ({lost.why}); it may still have started the work."
     return Failed("agentzero_lost", words)
+
+
+# The driver `agentzero` in a definition: its URL, and our credentials for it.
+
+
+def start_agentzero(slug: str, options: AgentZeroOptions, site: Site) -> Agent:
+    return blank_agentzero(slug)
+
+
+def build_agentzero(agent: Agent, options: AgentZeroOptions, site: Site) -> AgentZeroDriver:
+    if (options.reports or options.organisation) is not None and agent.limits.max_concurrent != 1:
+        raise Invalid("max_concurrent must be 1, because reports do not name their task", field="reports")
+    return AgentZeroDriver(agent, replace(options, **_placed(options, site.folder)))
+
+
+def _placed(options: AgentZeroOptions, folder: Path) -> dict[str, str]:
+    """Make the paths in the options absolute; they are relative to the definition."""
+    named = {name: getattr(options, name) for name in ("key_file", "organisation", "reports", "roles", "workflows")}
+    return {name: str((folder / path).absolute()) for name, path in named.items() if path is not None}

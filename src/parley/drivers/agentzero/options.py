@@ -1,4 +1,4 @@
-"""What a definition says of an Agent-Zero: where it is, who we are to it, and how long it is waited for."""
+"""Options of an Agent-Zero in a definition: its URL, our credentials, its files and the timeouts."""
 
 import os
 import posixpath
@@ -9,70 +9,75 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from parley.core.agents import Agent, Limits, plain_name
-from parley.core.sanitising import REDACTED, sanitised_error
 from parley.errors import Invalid
-from parley.orgkernel.reading import Places
+from parley.orgkernel.loader import OrganisationPaths
+from parley.runs.rules.agents import Agent, Limits, plain_name
+from parley.tools.rules.redaction import REDACTED, sanitised_error
 
 _SECRET = re.compile(r"[\x21-\x7e]+")
 _SECONDS = ("timeout_s", "patience_s", "silence_s", "poll_s")
 LIMITS = Limits(max_concurrent=1, max_queued=10, timeout_s=600.0)
-"""One piece of work at a time, as contract 001 has it: one container, one model."""
+"""One task at a time, as in the organisation contract (001): one container, one model."""
 
 
 class AgentZeroOptions(Struct, frozen=True):
     url: str
     key: str | None = None
-    """The API key itself, where the file that names it is nobody else's to read."""
+    """The API key itself, for a file that no other user can read."""
     key_from: str | None = None
-    """The environment variable that holds the API key. With a key the API is used, without one a session."""
+    """Name of the environment variable that holds the API key. With a key the API is used, without one a session."""
     key_file: str | None = None
-    """Or the file that holds it, relative to the definition."""
+    """Path of a file that holds the API key, relative to the definition."""
     user: str | None = None
-    """Who logs in, where Agent-Zero asks for a login."""
+    """User name for the login, if Agent-Zero requires one."""
     password_from: str | None = None
     organisation: str | None = None
-    """The directory with the active organisation of its kernel, relative to the definition; reports are below it."""
+    """Directory with the active organisation of its kernel, relative to the definition. Reports are below it."""
     reports: str | None = None
-    """The directory in which its kernel keeps SALUTE reports, where it is another one."""
+    """Directory in which its kernel writes SALUTE reports, if it is not below `organisation`."""
     roles: str | None = None
     workflows: str | None = None
-    """Where its kernel keeps these, if not in the organisation's directory under their usual names."""
+    """Paths of its kernel's roles and workflows, if they are not below `organisation` under their usual names."""
     roots: tuple[str, ...] = ("/a0/usr/workdir",)
-    """Directories of Agent-Zero below which files may be fetched."""
+    """Directories in Agent-Zero. Only files below them may be fetched."""
     lifetime_hours: float = 24.0
-    """How long Agent-Zero keeps a chat that was begun with the API key."""
+    """Time for which Agent-Zero keeps a chat that was started with the API key."""
     timeout_s: float = 30.0
-    """How long one call may take."""
+    """Timeout of one call."""
     patience_s: float = 60.0
-    """How long an Agent-Zero that is gone in the middle of its work is waited for."""
+    """Time to wait for an Agent-Zero that becomes unreachable in the middle of its work."""
     silence_s: float = 600.0
-    """How long it may work without a sign of it."""
+    """Longest time that it may work without visible progress."""
     poll_s: float = 1.0
-    """How often it is asked how it goes, at the least."""
+    """Longest pause between two polls."""
 
 
 def blank_agentzero(slug: str) -> Agent:
     return Agent(
-        slug, plain_name(slug), f"The agent {slug}.", limits=LIMITS, rescue="resume", input_modes=("*/*",),
+        slug,
+        plain_name(slug),
+        f"The agent {slug}.",
+        limits=LIMITS,
+        rescue="resume",
+        input_modes=("*/*",),
         output_modes=("text/plain", "application/octet-stream"),
-    )  # fmt: skip
+    )
 
 
 def check_options(options: AgentZeroOptions) -> None:
     _check_url(options.url)
     for name in _SECONDS:
         if not 0 < getattr(options, name) <= 86_400:
-            raise Invalid("expected seconds, more than 0 and at most a day", field=name)
+            raise Invalid("must be more than 0 and at most 86400 seconds (one day)", field=name)
     if not 0 < options.lifetime_hours <= 8760:
-        raise Invalid("expected hours, more than 0 and at most a year", field="lifetime_hours")
+        raise Invalid("must be more than 0 and at most 8760 hours (one year)", field="lifetime_hours")
     for root in options.roots:
         if posixpath.normpath(root) != root or not root.startswith("/"):
-            raise Invalid("lists absolute directories, without .. and without a slash at the end", field="roots")
+            raise Invalid("must list absolute directories, without .. and without a slash at the end", field="roots")
     if sum(one is not None for one in (options.key, options.key_from, options.key_file)) > 1:
-        raise Invalid("name the key in key_from or in key_file, not in both", field="key_file")
+        raise Invalid("only one of key, key_from and key_file can be set", field="key_file")
     if (options.user is None) != (options.password_from is None):
-        raise Invalid("a user needs a password_from, and the other way round", field="user")
+        raise Invalid("user and password_from must be set together", field="user")
     api_key(options)
     password(options)
 
@@ -83,12 +88,12 @@ def reports_folder(options: AgentZeroOptions) -> Path | None:
     return Path(options.organisation, "reports") if options.organisation is not None else None
 
 
-def places_of(options: AgentZeroOptions) -> Places | None:
-    """Where its organisation's files are, if it has one."""
+def places_of(options: AgentZeroOptions) -> OrganisationPaths | None:
+    """Return the paths of its organisation's files; None if it has no organisation."""
     if options.organisation is None:
         return None
     roles, workflows = (Path(name) if name else None for name in (options.roles, options.workflows))
-    return Places(Path(options.organisation), roles, workflows, None, reports_folder(options))
+    return OrganisationPaths(Path(options.organisation), roles, workflows, None, reports_folder(options))
 
 
 def _check_url(text: str) -> None:
@@ -96,15 +101,16 @@ def _check_url(text: str) -> None:
         url = urlsplit(text)
         port_is_right = url.port is None or url.port > 0
     except ValueError:
-        raise Invalid("cannot be read as an address", field="url") from None
+        raise Invalid("is not a valid URL", field="url") from None
     if url.scheme not in ("http", "https") or not url.hostname or not port_is_right or url.query or url.fragment:
-        raise Invalid("expected an address with http or https, without a query", field="url")
+        raise Invalid("must be an http or https URL without query or fragment", field="url")
     if url.username is not None or url.password is not None:
-        raise Invalid("credentials do not belong in an address", field="url")
+        raise Invalid("must not contain credentials", field="url")
 
 
 def api_key(options: AgentZeroOptions) -> str | None:
-    """As it is at this moment: whoever renews it writes the file. What is wrong is told without repeating it."""
+    """Return the current API key. A key file is read each time, so that a renewed key is used at once. Errors never
+    contain the key."""
     if options.key is not None:
         return _checked(options.key.strip(), "key", "key")
     if options.key_file is not None:
@@ -117,7 +123,7 @@ def password(options: AgentZeroOptions) -> str | None:
 
 
 def without_secrets(error: str, options: AgentZeroOptions) -> str:
-    """The text of an error without the credentials that are used here, and without what looks like a secret."""
+    """Remove our credentials, and anything that looks like a secret, from the text of an error."""
     for secret_of in (api_key, password):
         with suppress(Invalid):
             if secret := secret_of(options):
@@ -138,7 +144,7 @@ def _content(path: str) -> str:
 
 def _checked(secret: str, field: str, where: str) -> str:
     if not secret:
-        raise Invalid(f"there is nothing in {where}", field=field)
+        raise Invalid(f"{where} is empty or not set", field=field)
     if field != "password_from" and not _SECRET.fullmatch(secret):
-        raise Invalid(f"what {where} holds cannot stand in a header", field=field)
+        raise Invalid(f"the value of {where} has characters that a header cannot contain", field=field)
     return secret

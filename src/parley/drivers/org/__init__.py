@@ -1,6 +1,5 @@
-"""An organisation as one agent: its kernel runs here, its roles and workflows come from a folder."""
+"""An organisation as one agent: its kernel runs in this process, its roles and workflows are read from a folder."""
 
-from parley.drivers.org.driver import OrgDriver, Setup
-from parley.drivers.org.following import following_organisations
+from parley.drivers.org.driver import OrgDriver, Setup, following_organisations
 
 __all__ = ["OrgDriver", "Setup", "following_organisations"]

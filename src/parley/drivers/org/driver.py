@@ -1,53 +1,67 @@
-"""The organisation kernel as a driver: what happens in a workflow, in the vocabulary of a turn (contract 001)."""
+"""The organisation kernel (001) as a driver: translates what happens in a workflow to outputs of a turn."""
 
 import asyncio
 import hashlib
 import shutil
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
+from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType]
 
-from parley.core.agents import Agent
-from parley.core.artifacts import Part, text_of
-from parley.core.events import Canceled, Failed
-from parley.core.runs import Run
-from parley.core.turns import ArtifactChunk, Done, NeedInput, Note, Output, Status, Text
-from parley.drivers.levels import Levels, failure_report
-from parley.drivers.org.tools import Tools
-from parley.drivers.organised import Organised
-from parley.engine.ports import Llm
-from parley.engine.turns import Turn
-from parley.errors import OutsideRoots
+from parley.drivers.kind import Site
+from parley.drivers.org.organisation import Levels, Organised, failure_report
+from parley.drivers.org.tools import NodeTools
+from parley.errors import Invalid, OutsideRoots
+from parley.execution.driver import Driver
+from parley.execution.rules import ArtifactChunk, Done, NeedInput, Note, Output, Status, Text
+from parley.execution.turn import Turn
 from parley.ids import RunId
-from parley.orgkernel.card import described
+from parley.models.endpoint import ModelAccess, open_model
+from parley.models.llm import Llm
+from parley.models.offline import NAME as OFFLINE
+from parley.models.offline import OfflineModel
+from parley.orgkernel.card import blank_agent, described
 from parley.orgkernel.files import MadeFile, Roots, marks
-from parley.orgkernel.happenings import Asked, Ended, Exists, Finished, Happening, Step, Task
 from parley.orgkernel.kernel import Kernel
-from parley.orgkernel.reading import Places, Reading
-from parley.orgkernel.reports import Reports
-from parley.orgkernel.salute import Report
-from parley.orgkernel.state import State, packed, unpacked
+from parley.orgkernel.loader import LoadedOrganisation, OrganisationPaths
+from parley.orgkernel.salute import ReportFolder, SaluteReport
+from parley.orgkernel.steps import (
+    Exists,
+    GuidanceAsked,
+    Happening,
+    OrgTask,
+    WorkflowEnded,
+    WorkflowFinished,
+    WorkflowState,
+    WorkflowStep,
+    packed,
+    unpacked,
+)
+from parley.runs.rules.agents import Agent
+from parley.runs.rules.content import Part, text_of
+from parley.runs.rules.events import Canceled, Failed
+from parley.runs.rules.state import Run
 from parley.telemetry import tell
 
 MAX_FILES = 50
-OFFLINE = "offline"
 MODELLED = "modelled"
-"""The note that says that a model has written into the folder of the task."""
+"""Key of the note which records that a model has written files into the task's folder."""
 
 
 class Setup(Struct, frozen=True):
-    """Where an organisation lives, and what it may touch."""
+    """Paths of an organisation, and the folders that its tasks may read and change."""
 
-    places: Places
+    places: OrganisationPaths
     work: Path
-    """Each task gets a folder of its own below this one; that folder is its first root."""
+    """Parent of the task folders. Each task gets its own folder here, which is its first root."""
     roots: tuple[Path, ...] = ()
-    """Folders that all tasks share."""
+    """Further folders, shared by all tasks."""
 
 
 class OrgDriver:
@@ -61,7 +75,7 @@ class OrgDriver:
 
     @property
     def agent(self) -> Agent:
-        """As it is defined; where that says nothing, as the active organisation says."""
+        """The agent. Fields that its definition leaves out are filled from the active organisation."""
         return self._agent
 
     @property
@@ -69,8 +83,8 @@ class OrgDriver:
         return self._setup
 
     @property
-    def reading(self) -> Reading:
-        """The organisation as it was read last, and what is wrong with it."""
+    def reading(self) -> LoadedOrganisation:
+        """The organisation as last read, and the problems in its files."""
         return self._organised.reading
 
     def __eq__(self, other: object) -> bool:
@@ -84,7 +98,7 @@ class OrgDriver:
         return self._defined, self._setup, self._llm
 
     def refresh(self) -> bool:
-        """Read the folder again if anything in it has changed; whether the agent is another one now."""
+        """Read the folder again if anything in it has changed. Returns True if the agent changed."""
         if not self._organised.refresh():
             return False
         before, self._agent = self._agent, described(self._defined, self.reading.organisation)
@@ -94,7 +108,7 @@ class OrgDriver:
         await asyncio.to_thread(self.refresh)
         folder, roots = await asyncio.to_thread(self._opened, turn.run_id)
         kernel = self._kernel(folder, roots)
-        # To find a domain for a long message takes a while.
+        # In a thread, because classifying a long message takes a while.
         task, state, since = await asyncio.to_thread(_taken_up, kernel, turn, folder)
         levels = Levels(turn, state.level)
         async with aclosing(kernel.run(task, state)) as happenings:
@@ -104,7 +118,7 @@ class OrgDriver:
                     yield output
 
     async def salvage(self, turn: Turn, ending: Failed | Canceled) -> AsyncGenerator[Output, None]:
-        """Deliver the files of an interrupted turn, also those of the step under way, and report why it failed."""
+        """Deliver the files of an interrupted turn, including those of the current step, and report why it failed."""
         folder, roots = await asyncio.to_thread(self._opened, turn.run_id)
         kernel = self._kernel(folder, roots)
         since = int(turn.notes.get("since", turn.offset))
@@ -124,12 +138,14 @@ class OrgDriver:
     def _kernel(self, folder: Path, roots: Roots) -> Kernel:
         offline = self._agent.model in (None, OFFLINE)
         closed = (self._setup.work, self._setup.places.reports_folder)
-        tools = Tools(self._llm, offline=offline, roots=roots, organisation=self._setup.places.folder, closed=closed)
+        tools = NodeTools(
+            self._llm, offline=offline, roots=roots, organisation=self._setup.places.folder, closed=closed
+        )
         seen = _seen_from(folder, tools)
         return Kernel(self.reading.organisation, tools, seen, self._agent.model or OFFLINE, shown=roots.shown)
 
-    def run_of(self, report: Report) -> RunId | None:
-        """The run that a report is about, by the folder it works in; None for a report of something else."""
+    def run_of(self, report: SaluteReport) -> RunId | None:
+        """Return the run that a report is about, found by its working folder; None if it is not about a run."""
         folder = Path(report.location.working_directory)
         return RunId(unquote(folder.name)) if folder.parent in (self._setup.work, self._setup.work.resolve()) else None
 
@@ -137,30 +153,32 @@ class OrgDriver:
         return await asyncio.to_thread(_runs_in, self._setup.work)
 
     async def clear(self, run: Run) -> None:
-        """Unless something in it is nowhere else: what is too large to be an artifact, or one too many."""
+        """Delete the task's folder, unless it holds files that were not delivered as artifacts because they were too
+        large or too many."""
         if not run.notes.get("left"):
             await asyncio.to_thread(shutil.rmtree, self._folder(run.id), ignore_errors=True)
 
     def _opened(self, run_id: RunId) -> tuple[Path, Roots]:
-        """The folder of a task, and what the task may touch: that folder, and those that are shared on purpose."""
+        """Create the task's folder. Returns it, and the roots that the task may use: it and the shared folders."""
         folder = self._folder(run_id)
         folder.mkdir(parents=True, exist_ok=True)
         folder = folder.resolve()
         return folder, Roots([folder, *self._setup.roots], closed=self._setup.work)
 
     def _folder(self, run_id: RunId) -> Path:
-        """The id as one name: callers may choose it, and a slash in it must not lead anywhere."""
+        """Return the folder of a run. The run id is quoted, because callers may choose it and a slash in it must not
+        lead to another folder."""
         return self._setup.work / quote(run_id, safe=":@+=~")
 
     async def _reported(self, happening: Happening, levels: Levels) -> None:
-        """A report that cannot be written must not end the work."""
+        """Write the report. If that fails, log it and continue: the work must not end because of a report."""
         if happening.report is None:
             return
         levels.heard(happening.report)
-        if isinstance(happening, Step) and not happening.due:
+        if isinstance(happening, WorkflowStep) and not happening.due:
             return
         try:
-            await asyncio.to_thread(Reports(self._setup.places.reports_folder).write, happening.report)
+            await asyncio.to_thread(ReportFolder(self._setup.places.reports_folder).write, happening.report)
         except OSError as error:
             tell("org.not_reported", agent=self._agent.slug, error=error)
 
@@ -169,15 +187,15 @@ def _runs_in(work: Path) -> list[RunId]:
     return [RunId(unquote(folder.name)) for folder in work.iterdir()] if work.is_dir() else []
 
 
-def _seen_from(folder: Path, tools: Tools) -> Exists:
+def _seen_from(folder: Path, tools: NodeTools) -> Exists:
     return lambda path: tools.exists(str(folder / path))
 
 
-def _taken_up(kernel: Kernel, turn: Turn, folder: Path) -> tuple[Task, State, int]:
-    """Where the task stands: at its beginning, where it was broken off, or before the client's answer."""
+def _taken_up(kernel: Kernel, turn: Turn, folder: Path) -> tuple[OrgTask, WorkflowState, int]:
+    """Return the task and its state: new, resumed after an interruption, or continued with the client's answer."""
     state = unpacked(turn.notes.get("org", ""))
     since = turn.offset if state is None else int(turn.notes.get("since", "0"))
-    task = Task(turn.text, folder) if state is None else _given(turn, since, folder)
+    task = OrgTask(turn.text, folder) if state is None else _given(turn, since, folder)
     if state is None:
         state = kernel.begin(task)
     elif turn.notes.get("turn") != str(turn.number):
@@ -185,33 +203,33 @@ def _taken_up(kernel: Kernel, turn: Turn, folder: Path) -> tuple[Task, State, in
     return task, replace(state, modelled=state.modelled or MODELLED in turn.notes), since
 
 
-def _given(turn: Turn, since: int, folder: Path) -> Task:
-    """The message that began the task, and all that the client has said since."""
+def _given(turn: Turn, since: int, folder: Path) -> OrgTask:
+    """Return the task: the message that started it, and all messages of the client since then."""
     given = [text_of(said.parts) for said in turn.history if said.role == "user"][since:]
-    return Task(given[0] if given else turn.text, folder, (*given, turn.text))
+    return OrgTask(given[0] if given else turn.text, folder, (*given, turn.text))
 
 
 async def _said(happening: Happening, turn: Turn, since: int, roots: Roots) -> AsyncGenerator[Output, None]:
     yield _noted(happening, turn, since)
     match happening:
-        case Step(text, _, report):
+        case WorkflowStep(text, _, report):
             yield Status(Part(text=text, metadata=_about(report)))
-        case Asked(question, state, report):
+        case GuidanceAsked(question, state, report):
             async for chunk in _files(state.files, roots):
                 yield chunk
             yield NeedInput(Part(text=question.text, metadata=_about(report, guidance=question)))
-        case Finished(text, state, context):
+        case WorkflowFinished(text, state, context):
             async for chunk in _files(state.files, roots):
                 yield chunk
             yield Text(text)
             yield Done(context) if context else Done()
-        case Ended():
+        case WorkflowEnded():
             async for output in _ended(happening, "pace_emergency", roots):
                 yield output
 
 
-async def _ended(ended: Ended, code: str, roots: Roots) -> AsyncGenerator[Output, None]:
-    """The files so far, the failure report as an artifact, and the failure with the report as its text."""
+async def _ended(ended: WorkflowEnded, code: str, roots: Roots) -> AsyncGenerator[Output, None]:
+    """Yield the files so far, the failure report as an artifact, and the failure with the report as its text."""
     async for chunk in _files(ended.state.files, roots):
         yield chunk
     yield failure_report(ended.report_of)
@@ -219,25 +237,31 @@ async def _ended(ended: Ended, code: str, roots: Roots) -> AsyncGenerator[Output
 
 
 def _noted(happening: Happening, turn: Turn, since: int) -> Note:
-    """What is finished is not taken up again: input that comes later is another task."""
-    state = "" if isinstance(happening, Finished) else packed(happening.state)
-    # By itself, since it holds as long as the folder is there, and a long state is cut.
+    """Return a note of the workflow's state. A finished workflow leaves no state, because later input starts a new
+    task."""
+    state = "" if isinstance(happening, WorkflowFinished) else packed(happening.state)
+    # A separate key: it stays true as long as the folder exists, while a long state is shortened.
     modelled = {MODELLED: "yes"} if happening.state.modelled else {}
     return Note({"org": state, "turn": str(turn.number), "since": str(since), **modelled})
 
 
-def _about(report: Report, **more: object) -> Raw:
+def _about(report: SaluteReport, **more: object) -> Raw:
     activity, status = report.activity, report.status
     about: dict[str, object] = {
-        "workflow": activity.htn_plan, "step": activity.htn_step, "totalSteps": activity.htn_total_steps,
-        "progress": status.progress, "domain": activity.bst_domain, "role": report.unit.role_id,
-        "tool": activity.current_tool, "paceLevel": status.pace_level,
-    }  # fmt: skip
+        "workflow": activity.htn_plan,
+        "step": activity.htn_step,
+        "totalSteps": activity.htn_total_steps,
+        "progress": status.progress,
+        "domain": activity.bst_domain,
+        "role": report.unit.role_id,
+        "tool": activity.current_tool,
+        "paceLevel": status.pace_level,
+    }
     return Raw(msgspec.json.encode({**about, **more}))
 
 
 async def _files(paths: Sequence[str], roots: Roots) -> AsyncGenerator[ArtifactChunk | Note, None]:
-    """Each under an id that is the same whenever it is shown, so that a later content takes the place of an earlier."""
+    """Yield each file as an artifact. Its id depends only on its path, so that new content replaces older content."""
     whole = len(paths) <= MAX_FILES
     for path in paths[:MAX_FILES]:
         made = await asyncio.to_thread(_made, path, roots)
@@ -250,9 +274,144 @@ async def _files(paths: Sequence[str], roots: Roots) -> AsyncGenerator[ArtifactC
 
 
 def _made(path: str, roots: Roots) -> MadeFile | None:
-    """What is gone meanwhile, or was put where nobody may look, is no artifact."""
+    """Read a file; None if it no longer exists or lies outside the roots."""
     try:
         return roots.read(path)
     except (OutsideRoots, OSError) as error:
         tell("org.file_refused", error=error)
         return None
+
+
+# Organisations follow their folders: the agent card changes when the organisation's files change.
+
+STEP_MS = 50
+LOOK_MS = 1_000
+"""Interval for checking the files without a change notification: not every file system sends notifications."""
+
+
+@asynccontextmanager
+async def following_organisations(drivers: Mapping[str, Driver]) -> AsyncGenerator[None, None]:
+    """Keep the organisations among `drivers` up to date until the block ends, including organisations added later."""
+    stop = asyncio.Event()
+    task = asyncio.get_running_loop().create_task(_follow(drivers, stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await task
+
+
+async def _follow(drivers: Mapping[str, Driver], stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        try:
+            await _watch(drivers, stop)
+        except Exception as error:  # noqa: BLE001 - a watcher that stops without notice would be worse
+            tell("org.unwatched", error=error)
+            await _pause(stop)
+
+
+async def _watch(drivers: Mapping[str, Driver], stop: asyncio.Event) -> None:
+    """Watch until `stop` is set or the set of folders changes."""
+    folders = _folders(drivers)
+    if not folders:
+        return await _pause(stop)
+    changes = awatch(
+        *folders, stop_event=stop, recursive=False, step=STEP_MS, rust_timeout=LOOK_MS, yield_on_timeout=True
+    )
+    async with aclosing(changes) as heard:
+        async for _ in heard:
+            await asyncio.to_thread(_refresh, drivers)
+            if _folders(drivers) != folders:
+                return None
+    return None
+
+
+def _refresh(drivers: Mapping[str, Driver]) -> None:
+    for driver in _organisations(drivers):
+        if driver.refresh():
+            tell("org.changed", agent=driver.agent.slug, name=driver.agent.name, skills=len(driver.agent.skills))
+
+
+def _organisations(drivers: Mapping[str, Driver]) -> list[OrgDriver]:
+    return [driver for driver in list(drivers.values()) if isinstance(driver, OrgDriver)]
+
+
+def _folders(drivers: Mapping[str, Driver]) -> list[Path]:
+    """Return the folders to watch. Files are not watched themselves, because an editor may replace them with new
+    files."""
+    places = [driver.setup.places for driver in _organisations(drivers)]
+    wanted = {folder for one in places for folder in (one.folder, one.roles_folder, one.folder / "workflows")}
+    wanted |= {path.parent for one in places for path in (*one.library(), *one.taxonomy())}
+    return sorted(folder for folder in wanted if folder.is_dir())
+
+
+async def _pause(stop: asyncio.Event) -> None:
+    try:
+        await asyncio.wait_for(stop.wait(), LOOK_MS / 1000)
+    except TimeoutError:
+        return
+
+
+# The driver `org` in a definition: the folder of the organisation, and the folders that its tasks may use.
+
+SAMPLE = "software_dev"
+
+
+class OrgOptions(Struct, frozen=True):
+    folder: str | None = None
+    """Folder with `active.json`, relative to the definition. Defaults to the sample organisation of this package."""
+    work: str = "org"
+    """Parent of the task folders, relative to the definition; it is created if it does not exist. A task's own folder
+    is always a root."""
+    roots: tuple[str, ...] = ()
+    """Further folders whose files tasks may read, change and deliver. The folders must exist."""
+    roles: str | None = None
+    workflows: str | None = None
+    domains: str | None = None
+    reports: str | None = None
+    """Paths of the roles, workflows, domains and reports, if they are not below `folder` under their usual names."""
+    base_url: str | None = None
+    key_from: str | None = None
+    """`base_url` and `key_from` have the same meaning as for the driver `llm`."""
+
+
+def sample_folder() -> Path:
+    """Return the folder of the sample organisation in this package."""
+    return Path(str(files("parley.orgkernel") / "sample" / SAMPLE))
+
+
+def start_organisation(slug: str, options: OrgOptions, site: Site) -> Agent:
+    return blank_agent(slug)
+
+
+def build_organisation(agent: Agent, options: OrgOptions, site: Site) -> OrgDriver:
+    folder = _folder(site, options.folder, "folder") if options.folder is not None else sample_folder()
+    work = (site.folder / options.work).absolute()
+    reports = _optional(site, options.reports) or (work / "reports" if options.folder is None else None)
+    places = OrganisationPaths(
+        folder,
+        _optional(site, options.roles),
+        _optional(site, options.workflows),
+        _optional(site, options.domains),
+        reports,
+    )
+    roots = tuple(_folder(site, one, "roots") for one in options.roots)
+    return OrgDriver(agent, Setup(places, work / "tasks", roots), _model(agent, options))
+
+
+def _model(agent: Agent, options: OrgOptions) -> Llm:
+    """Open the agent's model. The default is the offline model, here without its pauses."""
+    if agent.model in (None, OFFLINE):
+        return OfflineModel(0)
+    return open_model(agent.model, ModelAccess(options.base_url, options.key_from))
+
+
+def _folder(site: Site, name: str, field: str) -> Path:
+    path = (site.folder / name).absolute()
+    if not path.is_dir():
+        raise Invalid(f"the folder does not exist: {path}", field=field)
+    return path
+
+
+def _optional(site: Site, name: str | None) -> Path | None:
+    return None if name is None else (site.folder / name).absolute()

@@ -1,61 +1,133 @@
-"""How a node's work is done: by its own declared command, or by the model."""
+"""Work of workflow nodes: run the command that the node declares, or ask the model."""
 
 import asyncio
+import hashlib
 import os
 import re
+from collections.abc import Iterator
 from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from parley.core.artifacts import text_part
-from parley.drivers.org.proposals import proposed
-from parley.engine.ports import Delta, Llm, Sampling, Speech
 from parley.errors import CommandRefused, ModelError, ModelNotSetUp, OutsideRoots
+from parley.models.calls import called
+from parley.models.llm import Delta, Llm, Sampling, Speech
+from parley.orgkernel.commands import MAX_OUTPUT, MAX_TIMEOUT_S, CommandInput, arguments, paths_in
 from parley.orgkernel.files import MAX_BYTES, Roots, mark_of, marks, without_folder
-from parley.orgkernel.happenings import Result, Work
-from parley.orgkernel.running import MAX_OUTPUT, MAX_TIMEOUT_S, Given, arguments, paths_in
+from parley.orgkernel.steps import NodeResult, Proposal, Work
 from parley.processes.programs import Program, Running, running
 from parley.processes.sandbox import Sandbox, bubblewrap
+from parley.runs.rules.content import text_part
 from parley.telemetry import tell
+
+# Proposals: the command line and every file of the task, shown to the client for approval before the command runs.
+
+MAX_SHOWN = 60_000
+"""Maximum number of characters of files to show. Larger files are listed with their digest, and are attached."""
+_CHUNK = 1024 * 1024
+
+
+def proposed(argv: tuple[str, ...], folder: Path, organisation: Path) -> Proposal:
+    """Return the proposal for a command. Its digest covers everything that could run, so that an approval is valid only
+    for what was shown."""
+    command = " ".join(_shown_argument(one, folder, organisation) for one in (Path(argv[0]).name, *argv[1:]))
+    whole = hashlib.sha256("\0".join(argv).encode())
+    blocks = [f"Command: {command}"]
+    left = MAX_SHOWN
+    for path in _files(folder):
+        name = str(path.relative_to(folder))
+        digest = _digest(path)
+        whole.update(f"\0{name}\0{digest}".encode())
+        block = _block(path, name, digest, left)
+        left -= len(block)
+        blocks.append(block)
+    return Proposal(whole.hexdigest(), "\n".join(blocks))
+
+
+def _shown_argument(argument: str, folder: Path, organisation: Path) -> str:
+    shown = without_folder(without_folder(argument, folder), organisation.resolve())
+    return _plain(shown) if shown and " " not in shown else repr(shown)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield all files, including hidden files and links."""
+    for where, folders, names in os.walk(folder):
+        folders.sort()
+        yield from (Path(where, name) for name in sorted(names))
+        yield from (Path(where, name) for name in folders if Path(where, name).is_symlink())
+
+
+def _digest(path: Path) -> str:
+    if path.is_symlink():
+        return f"link to {path.readlink()}"
+    if not path.is_file():
+        return "not a file"
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            found.update(chunk)
+    return found.hexdigest()
+
+
+def _block(path: Path, name: str, digest: str, left: int) -> str:
+    size = path.lstat().st_size
+    text = _text(path) if size <= left and path.is_file() and not path.is_symlink() else None
+    if text is None:
+        return f"--- {_plain(name)} ({size:,} bytes, sha256 {_plain(digest)}): not shown here"
+    lines = "\n".join(f"    {line}" for line in text.split("\n"))
+    return f"--- {_plain(name)} ({size:,} bytes)\n{lines}"
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return _plain(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        return None
+
+
+def _plain(text: str) -> str:
+    """Escape characters that could hide or reorder other characters."""
+    return "".join(one if one.isprintable() or one in "\n\t" else f"\\u{{{ord(one):x}}}" for one in text)
+
 
 MAX_READ = 50_000
 MAX_MEMORY = 2 * 1024 * 1024 * 1024
 MAX_CPU_S = 120
-"""Limits of code that a model wrote, for each process; its files have MAX_BYTES at most."""
+"""Memory and CPU time for each process that runs code written by a model. Its files are limited to MAX_BYTES."""
 MAX_NAMED = 20
-"""So many of the files that a message names are looked at for changes."""
+"""Maximum number of files named in a message that are checked for changes."""
 _FENCE = re.compile(r"```[\w+-]*\n(.*?)```", re.DOTALL)
 _SKIPPED = "Passed over: this step needs a language model, and none is configured."
 _NO_MODEL = "this step needs a language model, and none is configured"
 
 
-class Tools:
+class NodeTools:
     def __init__(
         self, llm: Llm, *, offline: bool, roots: Roots, organisation: Path, closed: tuple[Path, ...] = ()
     ) -> None:
-        """`closed` names folders that code of a model must not see, beside what no sandbox shows."""
+        """`closed` lists folders to hide from code written by a model, beside those that every sandbox hides."""
         self._llm = llm
         self._offline = offline
         self._roots = roots
         self._organisation = organisation
         self._closed = closed
 
-    async def __call__(self, work: Work) -> Result:
+    async def __call__(self, work: Work) -> NodeResult:
         if work.node.needs_model and self._offline:
-            return Result(_SKIPPED, skipped=True)
+            return NodeResult(_SKIPPED, skipped=True)
         if work.workflow is not None and not work.node.command and self._offline:
-            # The offline model only repeats the message: that must not count as work that was done and verified.
-            return Result(reason=_NO_MODEL, hopeless=True)
+            # The offline model only repeats the message, which must not count as verified work.
+            return NodeResult(reason=_NO_MODEL, hopeless=True)
         try:
             found = await (self._run(work) if work.node.command else self._ask(work))
             return await self._kept(work, found)
         except (CommandRefused, OutsideRoots) as error:
-            return Result(reason=error.message)
+            return NodeResult(reason=error.message)
         except ModelError as error:
             tell("org.model_failed", node=work.node.id, code=error.code, **error.details)
-            return Result(reason=error.message, hopeless=isinstance(error, ModelNotSetUp))
+            return NodeResult(reason=error.message, hopeless=isinstance(error, ModelNotSetUp))
 
     def exists(self, path: str) -> bool:
         try:
@@ -63,8 +135,8 @@ class Tools:
         except (OutsideRoots, OSError):
             return False
 
-    async def _kept(self, work: Work, result: Result) -> Result:
-        """What was said as a file, where the node wants one."""
+    async def _kept(self, work: Work, result: NodeResult) -> NodeResult:
+        """Save the output as a file, if the node declares an output file."""
         if not work.node.output_file or result.reason or result.exit_code:
             return result
         content = _program_text(result.text).encode()
@@ -72,31 +144,31 @@ class Tools:
         modelled = not work.node.command and not self._offline
         return replace(result, files=tuple(dict.fromkeys((*result.files, str(path)))), modelled=modelled)
 
-    async def _run(self, work: Work) -> Result:
+    async def _run(self, work: Work) -> NodeResult:
         texts = (*reversed(work.guidance), work.task)
-        given = Given(texts, work.folder, self._organisation, self._roots)
+        given = CommandInput(texts, work.folder, self._organisation, self._roots)
         argv = await asyncio.to_thread(arguments, work.node.command, given)
         program = Program(argv, str(work.folder))
         if work.modelled and work.node.runs_code:
             proposal = await asyncio.to_thread(proposed, argv, work.folder, self._organisation)
             if proposal.digest != work.approved:
-                return Result(proposal=proposal)
+                return NodeResult(proposal=proposal)
             program = await asyncio.to_thread(self._confined, argv, work.folder)
         before = await asyncio.to_thread(self._marks, work)
         try:
             async with asyncio.timeout(min(max(work.node.timeout_s, 0.1), MAX_TIMEOUT_S)):
                 result = await _output(program, work)
         except TimeoutError:
-            result = Result(reason=f"it took longer than {work.node.timeout_s:g} s")
+            result = NodeResult(reason=f"it took longer than {work.node.timeout_s:g} s")
         except OSError as error:
             tell("org.command_failed", node=work.node.id, error=error)
-            result = Result(reason="the program could not be started")
+            result = NodeResult(reason="the program could not be started")
         after = await asyncio.to_thread(self._marks, work)
         changed = tuple(path for path, mark in after.items() if before.get(path) != mark)
         return replace(result, text=self._relative(result, work.folder), files=changed)
 
     def _confined(self, argv: tuple[str, ...], own: Path) -> Program:
-        """A command that runs what a model wrote: within limits, and in bubblewrap where that can be used."""
+        """Limit a command that runs code written by a model, and run it in bubblewrap where available."""
         program = Program(argv, str(own), MAX_MEMORY, MAX_CPU_S, MAX_BYTES)
         if reason := bubblewrap().reason:
             tell("org.no_sandbox", reason=reason)
@@ -108,14 +180,14 @@ class Tools:
         return replace(program, sandbox=sandbox)
 
     def _is_ours(self, argument: str) -> bool:
-        """Whether an argument names a file of the organisation."""
+        """Tell whether an argument names a file of the organisation."""
         return Path(argument).is_relative_to(self._organisation.resolve())
 
     def _is_shared(self, path: Path) -> bool:
         return any(path.is_relative_to(root) for root in self._roots.folders[1:])
 
-    def _relative(self, result: Result, own: Path) -> str:
-        """The output without the server's own paths; a shared folder's path stays in what went well."""
+    def _relative(self, result: NodeResult, own: Path) -> str:
+        """Return the output with the server's paths removed. Paths of shared folders stay if the command succeeded."""
         text = without_folder(result.text, own)
         failed = bool(result.exit_code or result.reason)
         for folder in (*self._roots.folders, self._organisation) if failed else ():
@@ -123,7 +195,7 @@ class Tools:
         return text
 
     def _marks(self, work: Work) -> dict[str, tuple[int, int]]:
-        """Of the folder of the task, and of the files that the message names."""
+        """Return the marks of the files in the task's folder and of the files that the message names."""
         found = marks(work.folder)
         for name in islice((one for text in (*work.guidance, work.task) for one in paths_in(text)), MAX_NAMED):
             try:
@@ -134,36 +206,39 @@ class Tools:
                 found[str(path)] = mark
         return found
 
-    async def _ask(self, work: Work) -> Result:
+    async def _ask(self, work: Work) -> NodeResult:
         speech = Speech("user", (text_part(_question(work)),))
-        async with aclosing(self._llm.stream([speech], Sampling(_instructions(work)))) as outputs:
+        async with aclosing(called(self._llm, [speech], Sampling(_instructions(work)))) as outputs:
             said = [output.text async for output in outputs if isinstance(output, Delta)]
-        return Result("".join(said))
+        return NodeResult("".join(said))
 
 
-async def _output(program: Program, work: Work) -> Result:
+async def _output(program: Program, work: Work) -> NodeResult:
     environment = {
-        "PATH": os.environ.get("PATH", os.defpath), "HOME": str(work.folder), "LANG": "C.UTF-8",
-        # What a run leaves behind would have to be approved before the next one.
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(work.folder),
+        "LANG": "C.UTF-8",
+        # Any compiled file that a run leaves behind would need approval before the next run.
         "PYTHONDONTWRITEBYTECODE": "1",
-    }  # fmt: skip
+    }
     message = work.guidance[-1] if work.guidance else work.task
     async with running(program, environment, message.encode()) as under_way:
         said, whole = await _read(under_way)
         if not whole:
-            return Result(said, reason=f"it wrote more than {MAX_OUTPUT:,} bytes")
+            return NodeResult(said, reason=f"it wrote more than {MAX_OUTPUT:,} bytes")
         code = await under_way.ended()
-        # What went wrong is said on the other stream; what went well, on this one.
-        return Result(said if not code else f"{said}\n{under_way.stderr}".strip(), code)
+        # Programs write errors to standard error and results to standard output.
+        return NodeResult(said if not code else f"{said}\n{under_way.stderr}".strip(), code)
 
 
 def _folder_of(path: Path, organisation: Path) -> Path:
-    """The folder of a tool, with what the tool imports; not that of the whole organisation, where secrets may lie."""
+    """Return the folder of a tool, which also holds the modules that it imports. Never the organisation's own folder,
+    which may contain secrets."""
     return path if path.parent == organisation.resolve() or path.is_dir() else path.parent
 
 
 async def _read(program: Running) -> tuple[str, bool]:
-    """What it said, and whether that is all of it."""
+    """Return the program's output, and True if it is complete."""
     found = b""
     while chunk := await program.read():
         found += chunk
@@ -182,7 +257,7 @@ def _instructions(work: Work) -> str | None:
         node.tool_hint,
         f"Answer with {node.output_file or 'the result of this step'} alone.",
         "An earlier attempt did not succeed: take another approach." if work.alternative else "",
-    ]  # fmt: skip
+    ]
     return "\n".join(line for line in lines if line)
 
 
@@ -197,6 +272,6 @@ def _question(work: Work) -> str:
 
 
 def _program_text(said: str) -> str:
-    """Models wrap what belongs in a file."""
+    """Return the content of the first code block if there is one: models often wrap file contents in a code fence."""
     fenced = _FENCE.search(said)
     return fenced[1] if fenced else said

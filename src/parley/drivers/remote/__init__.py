@@ -1,7 +1,7 @@
-"""Another A2A agent behind one of ours: it gets our address and our durable log, and does its work where it is."""
+"""A remote A2A agent as an agent of this server: it gets an address and a durable log here, and works elsewhere."""
 
-from parley.drivers.remote.driver import RemoteDriver, tending
+from parley.drivers.remote.connections import OUTSIDE, OutboundConnections
+from parley.drivers.remote.driver import RemoteDriver, following_cards
 from parley.drivers.remote.options import RemoteOptions, blank_remote
-from parley.drivers.remote.outside import OUTSIDE, Outside
 
-__all__ = ["OUTSIDE", "Outside", "RemoteDriver", "RemoteOptions", "blank_remote", "tending"]
+__all__ = ["OUTSIDE", "OutboundConnections", "RemoteDriver", "RemoteOptions", "blank_remote", "following_cards"]

@@ -1,6 +1,6 @@
-"""The A2A SDK speaks through httpx, everything else here through httpx2: requests of the one go out by the other.
+"""Transport that sends the A2A SDK's httpx requests through httpx2, which everything else here uses.
 
-On their way back, events of a stream give away their numbers, which the SDK does not show.
+It also records the event numbers of streams, which the SDK does not expose.
 """
 
 import math
@@ -14,30 +14,31 @@ import httpx
 import httpx2
 import msgspec
 
-from parley.drivers.remote.outside import Outside
+from parley.drivers.remote.connections import OutboundConnections
 from parley.errors import ReplyTooLarge
 
 MAX_BYTES = 64 * 1024 * 1024
-"""The largest reply, and the largest event of a stream."""
+"""Maximum size of a reply, and of one event of a stream."""
 
 Numbers = deque[int | None]
 BROKEN = (
     httpx2.TransportError, httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException,
 )  # fmt: skip
-"""A stream that is closed while it breaks lets through what lies below."""
+"""Errors of a broken connection. Those of httpcore come unwrapped if a stream is closed while its connection breaks."""
 
 NUMBERS: ContextVar[Numbers | None] = ContextVar("numbers", default=None)
-"""Where the next stream that this task opens puts the number of each event."""
+"""Receives the number of each event of the next stream that the current asyncio task opens."""
 
 _SEPARATORS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
-"""httpx takes these for ends of lines. In JSON they occur within text only, where they can be written otherwise."""
+"""Characters that httpx treats as line ends, with their JSON escapes. In JSON they occur only inside strings, where
+they can be escaped."""
 
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
 def tidy(value: Any) -> bytes:
-    """JSON as it was meant. Protobuf knows only floating numbers, and no order: whole numbers are written as such, and
-    equal values in equal bytes, so that a send that is repeated after a crash is the same."""
+    """Encode JSON that went through protobuf, which has only floating-point numbers and no order. Whole numbers are
+    written as integers, and equal values give equal bytes, so that a send repeated after a crash is identical."""
     return msgspec.json.encode(_whole(value), order="sorted")
 
 
@@ -55,19 +56,21 @@ def _whole(value: Any) -> Any:
     return value
 
 
+# Why: docs/decisions/drivers.md#carry-the-official-clients-requests-over-httpx2
 class Bridge(httpx.AsyncBaseTransport):
-    def __init__(self, outside: Outside, named: str, most: int = MAX_BYTES) -> None:
+    def __init__(self, outside: OutboundConnections, named: str, most: int = MAX_BYTES) -> None:
         self._outside = outside
         self._named = httpx.URL(named)
         self._most = most
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         asked = httpx2.Request(
-            request.method, str(request.url),
+            request.method,
+            str(request.url),
             headers=[(name, value) for name, value in request.headers.raw if name.lower() not in _FRAMING],
             content=_tidied(await request.aread()),
             extensions={"timeout": request.extensions.get("timeout", {})},
-        )  # fmt: skip
+        )
         transport = self._outside.transport(named=_place(request.url) == _place(self._named))
         try:
             reply = await transport.handle_async_request(asked)
@@ -105,7 +108,7 @@ class _Body(httpx.AsyncByteStream):
             async for chunk in self._reply.stream:
                 size += len(chunk)
                 if size > self._most and not stream:
-                    raise ReplyTooLarge(f"The reply is larger than {self._most} bytes.", limit=self._most)
+                    raise ReplyTooLarge(f"The reply is larger than the limit of {self._most} bytes.", limit=self._most)
                 yield chunk
         except BROKEN as error:
             raise _translated(error) from error
@@ -117,12 +120,12 @@ class _Body(httpx.AsyncByteStream):
 async def numbered(
     chunks: AsyncIterator[bytes], numbers: Numbers | None, most: int = MAX_BYTES
 ) -> AsyncGenerator[bytes, None]:
-    """Whole lines, as they come; the number of each event that holds data is put away when the event is complete."""
+    """Yield whole lines as they arrive. The number of each event with data is recorded when the event is complete."""
     rest, number, data = b"", None, False
     async for chunk in chunks:
         *lines, rest = (rest + chunk).replace(b"\r\n", b"\n").split(b"\n")
         if len(rest) > most or any(len(line) > most for line in lines):
-            raise ReplyTooLarge(f"An event of the stream is larger than {most} bytes.", limit=most)
+            raise ReplyTooLarge(f"An event of the stream is larger than the limit of {most} bytes.", limit=most)
         for line in lines:
             if line.startswith(b"id:"):
                 digits = line[3:].strip()

@@ -1,4 +1,4 @@
-"""What a definition says of a remote agent, and what is taken from the remote's own card where it says nothing."""
+"""Options of a remote agent in a definition, and the defaults that come from the remote's own card."""
 
 import os
 import re
@@ -9,8 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parley import extras
-from parley.core.agents import Agent, Skill, plain_name, plain_skill
 from parley.errors import Invalid
+from parley.runs.rules.agents import Agent, Skill, plain_name, plain_skill
 
 Binding = Literal["JSONRPC", "HTTP+JSON", "GRPC"]
 BINDINGS: tuple[Binding, ...] = ("JSONRPC", "HTTP+JSON")
@@ -22,23 +22,23 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+")
 
 class RemoteOptions(Struct, frozen=True):
     url: str
-    """The agent's address: its card is at `/.well-known/agent-card.json` below it. Or the address of the card."""
+    """URL of the agent, with its card at `/.well-known/agent-card.json` below it; or the URL of the card itself."""
     bindings: tuple[Binding, ...] = ()
-    """The bindings to use, the preferred one first; else those of the card, in its order."""
+    """Bindings to use, the preferred one first. Defaults to those of the card, in its order."""
     version: Literal["1.0", "0.3"] | None = None
-    """The generation of A2A to speak; else the newest that the card offers."""
+    """Version of A2A to use. Defaults to the newest that the card offers."""
     token_from: str | None = None
-    """The environment variable that holds the credential."""
+    """Name of the environment variable that holds the credential."""
     header: str | None = None
-    """The header for it, alone; else `Authorization`, as a bearer token."""
+    """Header that carries only the credential. Defaults to `Authorization` with a bearer token."""
     timeout_s: float = 60.0
-    """How long the remote agent may be silent; comments in a stream count as life."""
+    """Longest time that the remote agent may send nothing. Comments in a stream count as activity."""
     patience_s: float = 60.0
-    """How long a remote agent that is gone in the middle of a task is waited for."""
+    """Time to wait for a remote agent that becomes unreachable in the middle of a task."""
 
 
 class Known(Struct, frozen=True):
-    """What a card says that ours may say too."""
+    """Fields of a remote card that the agent's own card may take over."""
 
     description: str
     skills: tuple[Skill, ...]
@@ -47,20 +47,26 @@ class Known(Struct, frozen=True):
 
 
 def blank_remote(slug: str) -> Agent:
-    """Only the remote knows more of it: what the definition leaves out stays empty until its card is read."""
+    """Return an empty agent. Fields that the definition leaves out stay empty until the remote's card is read."""
     return Agent(
-        slug, plain_name(slug), "", rescue="resume", replies="either", input_modes=(), output_modes=(),
-    )  # fmt: skip
+        slug,
+        plain_name(slug),
+        "",
+        rescue="resume",
+        replies="either",
+        input_modes=(),
+        output_modes=(),
+    )
 
 
 def completed(agent: Agent, known: Known | None) -> Agent:
-    """The agent with its gaps filled: from the remote's card if it is known, else with plain words."""
+    """Return the agent with its empty fields filled: from the remote's card if it is known, else with defaults."""
     description = agent.description or (known.description if known else "") or f"The agent {agent.slug}."
     skills = agent.skills
     if not skills or skills == (plain_skill(agent.slug, agent.name, agent.description),):
         skills = (known.skills if known else ()) or (plain_skill(agent.slug, agent.name, description),)
-    # The modes of a card are the remote's defaults, and its skills may read more: it refuses by itself what it does not
-    # read. Ours says both, so that nothing is refused here unless the definition says so.
+    # A card's modes are only defaults, and its skills may accept more; the remote itself refuses what it cannot read.
+    # Our card adds "any", so that this server refuses nothing unless the definition says so.
     modes = (*(known.input_modes if known else ()), ANY)
     return replace(
         agent,
@@ -77,28 +83,30 @@ def check_options(options: RemoteOptions) -> None:
         url = urlsplit(options.url)
         port_is_right = url.port is None or url.port > 0
     except ValueError:
-        raise Invalid("cannot be read as an address", field="url") from None
+        raise Invalid("is not a valid URL", field="url") from None
     if url.scheme not in ("http", "https") or not url.hostname or not port_is_right:
-        raise Invalid("expected an address with http or https", field="url")
+        raise Invalid("must be an http or https URL", field="url")
     if url.username is not None or url.password is not None:
-        raise Invalid("credentials do not belong in an address; name them in token_from", field="url")
+        raise Invalid("must not contain credentials; use token_from", field="url")
     if "GRPC" in options.bindings:
         extras.check("grpc", "The binding GRPC", field="bindings")
     for name in ("timeout_s", "patience_s"):
         if not 0 < getattr(options, name) <= 86_400:
-            raise Invalid("expected seconds, more than 0 and at most a day", field=name)
+            raise Invalid("must be more than 0 and at most 86400 seconds (one day)", field=name)
     credentials(options)
 
 
 def credentials(options: RemoteOptions) -> dict[str, str]:
-    """The headers that show who we are. What is wrong with them is told without repeating them."""
+    """Return the headers with our credentials. Errors never contain the credential."""
     if options.header is not None and not (options.token_from and _HEADER.fullmatch(options.header)):
-        raise Invalid("expected the name of a header, and token_from beside it", field="header")
+        raise Invalid("must be the name of a header, and needs token_from", field="header")
     if options.token_from is None:
         return {}
     token = os.environ.get(options.token_from, "").strip()
     if not token:
-        raise Invalid(f"the environment has no {options.token_from}", field="token_from")
+        raise Invalid(f"the environment variable {options.token_from} is not set", field="token_from")
     if not _TOKEN.fullmatch(token):
-        raise Invalid(f"what {options.token_from} holds cannot stand in a header", field="token_from")
+        raise Invalid(
+            f"the value of {options.token_from} has characters that a header cannot contain", field="token_from"
+        )
     return {options.header: token} if options.header else {"Authorization": f"Bearer {token}"}

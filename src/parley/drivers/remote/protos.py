@@ -1,4 +1,4 @@
-"""The words of A2A as the SDK has them, protobuf, in plain values and back."""
+"""Conversion between the A2A SDK's protobuf messages and plain values."""
 
 from typing import Any
 
@@ -7,11 +7,18 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf import json_format, struct_pb2
 from msgspec import UNSET, Raw, UnsetType
 
-from parley.core.artifacts import Artifact, Part, Parts
-from parley.core.conversations import HOPS, Message
-from parley.core.runs import State
 from parley.drivers.remote.bridge import tidy
-from parley.drivers.remote.words import Answered, Heard, Made, Moved, Refused, Snapshot, Words
+from parley.drivers.remote.translation import (
+    Heard,
+    RemoteArtifact,
+    RemoteMessage,
+    RemoteRefused,
+    RemoteReply,
+    RemoteStatus,
+    RemoteTask,
+)
+from parley.runs.rules.content import HOPS, Artifact, Message, Part, Parts
+from parley.runs.rules.state import State
 
 _STATES: dict[int, State] = {
     number: State(name.removeprefix("TASK_STATE_").lower()) for name, number in pb.TaskState.items() if number
@@ -52,7 +59,7 @@ def metadata_out(metadata: Raw | UnsetType) -> struct_pb2.Struct | None:
 
 
 def state_out(state: State) -> pb.TaskState:
-    """A state that only we know is one in which the work goes on."""
+    """Return the A2A state. States that A2A does not have count as working."""
     return _NUMBERS.get(state, pb.TaskState.TASK_STATE_WORKING)
 
 
@@ -61,23 +68,23 @@ def heard(event: pb.StreamResponse) -> Heard:
         case "task":
             return snapshot(event.task)
         case "message":
-            return Answered(event.message.context_id, words_of(event.message))
+            return RemoteReply(event.message.context_id, words_of(event.message))
         case "status_update":
             update, status = event.status_update, event.status_update.status
             said = words_of(status.message) if status.HasField("message") else None
-            return Moved(state_of(status.state), said, metadata_of(update))
+            return RemoteStatus(state_of(status.state), said, metadata_of(update))
         case "artifact_update":
             update = event.artifact_update
             made = artifact_of(update.artifact)
-            return Made(
+            return RemoteArtifact(
                 made.id, made.parts, made.name, made.description, update.append, update.last_chunk, made.metadata
             )
         case _:
-            raise Refused("other", "An event of its stream says nothing.")
+            raise RemoteRefused("other", "An event of its stream is empty.")
 
 
 def place_of(event: pb.StreamResponse) -> tuple[str, str]:
-    """The ids of the task and the context that an update is about."""
+    """Return the ids of the task and the context of an update."""
     kind = event.WhichOneof("payload")
     if kind not in ("status_update", "artifact_update"):
         return "", ""
@@ -85,9 +92,9 @@ def place_of(event: pb.StreamResponse) -> tuple[str, str]:
     return update.task_id, update.context_id
 
 
-def snapshot(task: pb.Task) -> Snapshot:
+def snapshot(task: pb.Task) -> RemoteTask:
     status = task.status
-    return Snapshot(
+    return RemoteTask(
         task.id,
         task.context_id,
         state_of(status.state),
@@ -99,21 +106,24 @@ def snapshot(task: pb.Task) -> Snapshot:
 
 
 def state_of(number: int) -> State:
-    """A state that nobody knows is one in which the work goes on."""
+    """Return the state. Unknown states count as working."""
     return _STATES.get(number, State.WORKING)
 
 
-def words_of(message: pb.Message) -> Words:
+def words_of(message: pb.Message) -> RemoteMessage:
     code = message.metadata.fields["code"].string_value if "code" in message.metadata.fields else None
     role = "user" if message.role == pb.Role.ROLE_USER else "agent"
-    return Words(message.message_id, role, parts_in(message.parts), code or None, metadata_of(message))
+    return RemoteMessage(message.message_id, role, parts_in(message.parts), code or None, metadata_of(message))
 
 
 def artifact_of(artifact: pb.Artifact) -> Artifact:
     return Artifact(
-        artifact.artifact_id, parts_in(artifact.parts), artifact.name or None, artifact.description or None,
+        artifact.artifact_id,
+        parts_in(artifact.parts),
+        artifact.name or None,
+        artifact.description or None,
         metadata_of(artifact),
-    )  # fmt: skip
+    )
 
 
 def metadata_of(value: Any) -> Raw | UnsetType:
@@ -131,10 +141,15 @@ def _part(part: pb.Part) -> Part:
         raw=part.raw if kind == "raw" else None,
         url=part.url if kind == "url" else None,
         data=_json(part.data) if kind == "data" else UNSET,
-        media_type=part.media_type or None,
+        media_type=part.media_type or _media_type_in(part) or None,
         filename=part.filename or None,
         metadata=metadata_of(part),
     )
+
+
+def _media_type_in(part: pb.Part) -> str:
+    """Return the media type of a text or data part of A2A 0.3, which has no field for it."""
+    return part.metadata.fields["mimeType"].string_value if "mimeType" in part.metadata.fields else ""
 
 
 def _json(value: Any) -> Raw | UnsetType:

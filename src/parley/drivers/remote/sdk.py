@@ -1,4 +1,5 @@
-"""The official A2A client, and the only place that knows it: every binding and version of A2A, in plain values."""
+"""Adapter of the official A2A client: every binding and version of A2A in plain values. No other module uses the
+client."""
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -22,14 +23,14 @@ from a2a.utils.errors import (
 from google.protobuf import json_format
 from msgspec import UNSET
 
-from parley.core.agents import Skill
-from parley.core.conversations import Message
 from parley.drivers.remote.bridge import MAX_BYTES, NUMBERS, Bridge, Numbers
+from parley.drivers.remote.connections import OutboundConnections
 from parley.drivers.remote.options import BINDINGS, Known, RemoteOptions, credentials
-from parley.drivers.remote.outside import Outside
 from parley.drivers.remote.protos import heard, message_out, place_of, snapshot
-from parley.drivers.remote.words import Lost, Refused, Snapshot, Step
+from parley.drivers.remote.translation import ConnectionLost, RemoteRefused, RemoteStep, RemoteTask
 from parley.errors import ParleyError
+from parley.runs.rules.agents import Skill
+from parley.runs.rules.content import Message
 from parley.telemetry.trace import current, headers_for
 
 CONNECT_S = 5.0
@@ -42,8 +43,8 @@ _KEYS = frozenset(("UNAUTHENTICATED", "PERMISSION_DENIED"))
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
-class Card:
-    """A card as it was fetched, with what is needed to ask whether it still holds."""
+class RemoteCard:
+    """A fetched card, with the URL and ETag that are needed to check whether it has changed."""
 
     def __init__(self, proto: pb.AgentCard, url: str, etag: str | None) -> None:
         self.proto = proto
@@ -59,13 +60,17 @@ class Card:
         return Known(card.description, skills, tuple(card.default_input_modes), tuple(card.default_output_modes))
 
 
-class Peer:
-    """One remote agent, spoken to by the binding that suits both."""
+class RemotePeer:
+    """Client for one remote agent, over a binding that both sides support."""
 
     def __init__(
-        self, options: RemoteOptions, card: Card, http: httpx.AsyncClient, headers: Mapping[str, str] | None = None
+        self,
+        options: RemoteOptions,
+        card: RemoteCard,
+        http: httpx.AsyncClient,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        """`headers` show who we are, as those of the options do: they go to the host of the address alone."""
+        """`headers` carry credentials. Like those of the options, they are sent only to the host of the agent's URL."""
         chosen = _offered(options, card.proto, bound=headers is not None)
         declared = {extension.uri for extension in chosen.capabilities.extensions}
         config = ClientConfig(
@@ -78,37 +83,37 @@ class Peer:
         try:
             self._client: Client = ClientFactory(config).create(chosen)
         except ValueError:
-            raise Refused("other", "The card offers no binding and version that we may use.") from None
+            raise RemoteRefused("other", "The card offers no binding and version that this server may use.") from None
         self._headers = {**credentials(options), **(headers or {}), **_tenant(options, card.proto)}
         self.streams = chosen.capabilities.streaming
         self.resumable = RESUMABLE in declared
         self.idempotent = IDEMPOTENT in declared
         self.rejoins = self.resumable or (self.streams and _is_modern(chosen, config))
-        """Whether a stream can be joined again without a gap. In A2A 0.3 a new stream says nothing of what happened
-        before it; and a server of a2a-sdk 0.3 keeps each chunk of an artifact once more for every stream that was
-        joined later, so that its task can only be read right while there is none."""
+        """True if a stream can be resumed without a gap. In A2A 0.3 a new stream does not repeat what happened before
+        it. A server of a2a-sdk 0.3 also stores each artifact chunk once more for every stream that joined later, so its
+        task is only correct while no other stream has joined."""
         self._extensions = sorted(declared & {RESUMABLE, IDEMPOTENT})
 
     def send(
         self, message: Message, task: str | None, context: str | None, key: str, *, hops: int
-    ) -> AsyncGenerator[Step, None]:  # fmt: skip
-        """Send, and follow if the remote streams; else what it says first."""
+    ) -> AsyncGenerator[RemoteStep, None]:
+        """Send a message. Yields the stream if the remote supports streaming, else its first answer."""
         request = pb.SendMessageRequest(message=message_out(message, task, context, hops))
         if (forwarded := message.forwarded) is not None:
             request.configuration.accepted_output_modes.extend(forwarded.output_modes)
             if forwarded.metadata is not UNSET:
                 json_format.Parse(bytes(forwarded.metadata), request.metadata)
         if not self.streams:
-            # A task that waits may still look as it did when the answer comes, so then it is waited for.
+            # A waiting task may look unchanged just after our answer, so in that case let the remote finish first.
             request.configuration.return_immediately = task is None
         return self._steps(self._client.send_message(request, context=self._context({"Idempotency-Key": key})))
 
-    def subscribe(self, task: str, cursor: int | None) -> AsyncGenerator[Step, None]:
+    def subscribe(self, task: str, cursor: int | None) -> AsyncGenerator[RemoteStep, None]:
         after = {"Last-Event-ID": str(cursor)} if cursor is not None and self.resumable else {}
         events = self._client.subscribe(pb.SubscribeToTaskRequest(id=task), context=self._context(after))
         return self._steps(events)
 
-    async def get(self, task: str) -> Snapshot:
+    async def get(self, task: str) -> RemoteTask:
         try:
             return snapshot(await self._client.get_task(pb.GetTaskRequest(id=task), context=self._context({})))
         except Exception as error:
@@ -125,28 +130,28 @@ class Peer:
         with_a2a_extensions(self._extensions)(parameters)
         return ClientCallContext(service_parameters=parameters)
 
-    async def _steps(self, events: AsyncIterator[pb.StreamResponse]) -> AsyncGenerator[Step, None]:
+    async def _steps(self, events: AsyncIterator[pb.StreamResponse]) -> AsyncGenerator[RemoteStep, None]:
         numbers: Numbers = deque()
         NUMBERS.set(numbers)
         try:
             async with aclosing(cast(AsyncGenerator[pb.StreamResponse, None], events)):
                 async for event in events:
-                    yield Step(heard(event), numbers.popleft() if numbers else None, *place_of(event))
-        except (Lost, Refused, GeneratorExit):
+                    yield RemoteStep(heard(event), numbers.popleft() if numbers else None, *place_of(event))
+        except (ConnectionLost, RemoteRefused, GeneratorExit):
             raise
         except Exception as error:
             raise _translated(error) from error
 
 
-def open_http(outside: Outside, options: RemoteOptions, most: int = MAX_BYTES) -> httpx.AsyncClient:
+def open_http(outside: OutboundConnections, options: RemoteOptions, most: int = MAX_BYTES) -> httpx.AsyncClient:
     timeout = httpx.Timeout(options.timeout_s, connect=CONNECT_S)
     headers = {"Accept-Encoding": "identity"}
     transport = Bridge(outside, options.url, most)
     return httpx.AsyncClient(transport=transport, timeout=timeout, headers=headers, trust_env=False)
 
 
-async def fetch_card(options: RemoteOptions, http: httpx.AsyncClient, before: Card | None = None) -> Card:
-    """The card as it is now; the one before when that still holds."""
+async def fetch_card(options: RemoteOptions, http: httpx.AsyncClient, before: RemoteCard | None = None) -> RemoteCard:
+    """Fetch the current card. Returns `before` if it has not changed."""
     base = options.url.rstrip("/")
     urls = [before.url] if before else [base] if base.endswith(".json") else [base + path for path in CARD_PATHS]
     reply: httpx.Response | None = None
@@ -168,28 +173,28 @@ async def fetch_card(options: RemoteOptions, http: httpx.AsyncClient, before: Ca
     return _card(reply)
 
 
-def _card(reply: httpx.Response) -> Card:
+def _card(reply: httpx.Response) -> RemoteCard:
     if reply.status_code in _TRANSIENT:
-        raise Lost(f"HTTP {reply.status_code}", unsent=True)
+        raise ConnectionLost(f"HTTP {reply.status_code}", unsent=True)
     if reply.status_code in (401, 403):
-        raise Refused("credentials", f"It refused our credentials (HTTP {reply.status_code}).")
+        raise RemoteRefused("credentials", f"It refused our credentials (HTTP {reply.status_code}).")
     if reply.status_code != 200:
-        raise Refused("other", f"There is no agent card at its address (HTTP {reply.status_code}).")
+        raise RemoteRefused("other", f"There is no agent card at its URL (HTTP {reply.status_code}).")
     try:
-        return Card(parse_agent_card(reply.json()), str(reply.url), reply.headers.get("etag"))
+        return RemoteCard(parse_agent_card(reply.json()), str(reply.url), reply.headers.get("etag"))
     except (ValueError, json_format.Error):
-        raise Refused("other", "What stands at the address of its card is not an agent card.") from None
+        raise RemoteRefused("other", "The document at the URL of its card is not an agent card.") from None
 
 
 def _offered(options: RemoteOptions, card: pb.AgentCard, *, bound: bool = False) -> pb.AgentCard:
-    """The card with only those addresses that we may use: credentials go nowhere but to the host that they are for."""
+    """Return the card with only the interfaces that we may use: credentials are sent only to the host they are for."""
     offered = pb.AgentCard()
     offered.CopyFrom(card)
     del offered.supported_interfaces[:]
     for one in card.supported_interfaces:
         if options.version and not f"{one.protocol_version}.".startswith(f"{options.version}."):
             continue
-        # A guard looks after HTTP only, so gRPC leads nowhere but to the host that the definition names.
+        # The guard covers only HTTP, so gRPC may connect only to the host that the definition names.
         if (options.token_from or bound or one.protocol_binding == "GRPC") and not is_same_place(options.url, one.url):
             continue
         offered.supported_interfaces.append(one)
@@ -197,7 +202,7 @@ def _offered(options: RemoteOptions, card: pb.AgentCard, *, bound: bool = False)
 
 
 def _is_modern(card: pb.AgentCard, config: ClientConfig) -> bool:
-    """Whether the SDK speaks A2A 1.x with it: it takes the newest version of the first binding that suits."""
+    """Tell whether the SDK will use A2A 1.x: it picks the newest version of the first binding that both support."""
     ours, offered = config.supported_protocol_bindings, [one.protocol_binding for one in card.supported_interfaces]
     first, others = (ours, offered) if config.use_client_preference else (offered, ours)
     taken = next((binding for binding in first if binding in others), None)
@@ -207,7 +212,7 @@ def _is_modern(card: pb.AgentCard, config: ClientConfig) -> bool:
 
 
 def _tenant(options: RemoteOptions, card: pb.AgentCard) -> dict[str, str]:
-    """0.3 over gRPC has no field for it; a Parley reads it beside the call."""
+    """Return the tenant as gRPC metadata: A2A 0.3 over gRPC has no field for it, but a Parley server reads it there."""
     tenants = [one.tenant for one in card.supported_interfaces if one.protocol_binding == "GRPC" and one.tenant]
     return {"tenant": tenants[0]} if tenants and options.bindings[:1] == ("GRPC",) else {}
 
@@ -218,7 +223,7 @@ def is_same_place(ours: str, theirs: str) -> bool:
         if there.scheme == "grpc":
             return here.hostname == there.hostname
         return (here.scheme, here.hostname, here.port) == (there.scheme, there.hostname, there.port)
-    except ValueError:  # what cannot be read is no place at all
+    except ValueError:  # an invalid URL matches nothing
         return False
 
 
@@ -243,32 +248,36 @@ def _channel(options: RemoteOptions) -> Any:
 
 
 def _translated(error: Exception) -> Exception:
-    """Whether the remote is gone or says no, in words without anything that was sent."""
+    """Translate an error of the SDK to ConnectionLost or RemoteRefused. The text contains nothing that was sent."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ParleyError | httpx.TransportError | httpx.HTTPStatusError):
         cause = cause.__cause__
     if isinstance(cause, ParleyError):
         return cause
     if isinstance(error, TaskNotFoundError):
-        return Refused("not_found", "It does not know the task.")
+        return RemoteRefused("not_found", "It does not know the task.")
     if isinstance(error, UnsupportedOperationError):
-        return Refused("over", error.message)
+        return RemoteRefused("over", error.message)
     if isinstance(cause, httpx.TransportError):
         unsent = isinstance(cause, _UNSENT)
-        return Lost(type(cause).__name__, unsent=unsent, silent=isinstance(cause, httpx.TimeoutException))
+        return ConnectionLost(type(cause).__name__, unsent=unsent, silent=isinstance(cause, httpx.TimeoutException))
     if isinstance(cause, httpx.HTTPStatusError):
         return _status_translated(cause.response)
     if rpc := _rpc_status(error):
-        return Refused("credentials", f"It refused our credentials ({rpc}).") if rpc in _KEYS else Lost(f"gRPC {rpc}")
+        return (
+            RemoteRefused("credentials", f"It refused our credentials ({rpc}).")
+            if rpc in _KEYS
+            else ConnectionLost(f"gRPC {rpc}")
+        )
     if isinstance(error, MethodNotFoundError | NotImplementedError):
-        return Refused("unknown", "It does not know the operation.")
+        return RemoteRefused("unknown", "It does not support the operation.")
     if isinstance(error, A2AError):
-        return Refused("other", error.message)
-    return Refused("other", f"Its answer cannot be read as A2A ({type(error).__name__}).")
+        return RemoteRefused("other", error.message)
+    return RemoteRefused("other", f"Its answer is not valid A2A ({type(error).__name__}).")
 
 
 def _rpc_status(error: BaseException | None) -> str | None:
-    """The status of a gRPC call that tells of the connection, or of us, and not of what was asked."""
+    """Return the status of a gRPC error if it concerns the connection or our credentials, not the request itself."""
     while error is not None:
         code = getattr(error, "code", None)
         name = getattr(cast(Any, code()), "name", None) if callable(code) else None
@@ -281,14 +290,14 @@ def _rpc_status(error: BaseException | None) -> str | None:
 def _status_translated(reply: httpx.Response) -> Exception:
     status = reply.status_code
     if status in (401, 403):
-        return Refused("credentials", f"It refused our credentials (HTTP {status}).")
+        return RemoteRefused("credentials", f"It refused our credentials (HTTP {status}).")
     if status in _TRANSIENT:
-        return Lost(f"HTTP {status}", unsent=status in (429, 503))
+        return ConnectionLost(f"HTTP {status}", unsent=status in (429, 503))
     try:
         words = msgspec.json.decode(reply.content, type=_Problem).error.message
     except (msgspec.MsgspecError, httpx.StreamError):
         words = f"HTTP {status}."
-    return Refused("unknown" if status in (404, 405, 501) else "other", words)
+    return RemoteRefused("unknown" if status in (404, 405, 501) else "other", words)
 
 
 class _Fault(msgspec.Struct):
@@ -297,3 +306,36 @@ class _Fault(msgspec.Struct):
 
 class _Problem(msgspec.Struct):
     error: _Fault
+
+
+# Cards for agents whose card cannot be fetched, or whose card has no URL that works from here.
+
+
+def written_card(text: bytes, url: str) -> RemoteCard | None:
+    """Parse a card that was given as text. Returns None if it is not a card or has no URL."""
+    try:
+        proto = parse_agent_card(msgspec.json.decode(text))
+    except (ValueError, TypeError, AttributeError, json_format.Error):
+        return None
+    return RemoteCard(proto, url, None) if proto.supported_interfaces else None
+
+
+def plain_card(url: str) -> RemoteCard:
+    """Return a minimal card for an agent of which only the URL is known: JSON-RPC of A2A 0.3."""
+    return RemoteCard(
+        parse_agent_card({"name": "", "url": url, "protocolVersion": "0.3.0", "capabilities": {}}), url, None
+    )
+
+
+def moved_card(card: RemoteCard, url: str) -> RemoteCard:
+    """Return the card with the URL that the agent registered, if the card has only URLs of other hosts: a URL in the
+    card of an agent in a container is often valid only inside that container."""
+    if any(is_same_place(url, one.url) for one in card.proto.supported_interfaces):
+        return card
+    proto = pb.AgentCard()
+    proto.CopyFrom(card.proto)
+    rpc = [one for one in proto.supported_interfaces if one.protocol_binding == "JSONRPC"]
+    del proto.supported_interfaces[:]
+    for version in [one.protocol_version for one in rpc] or ["0.3"]:
+        proto.supported_interfaces.add(url=url, protocol_binding="JSONRPC", protocol_version=version)
+    return RemoteCard(proto, card.url, card.etag)

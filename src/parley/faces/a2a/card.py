@@ -1,4 +1,4 @@
-"""The agent card: what a client must know before it speaks to an agent, in the words of both generations of A2A."""
+"""Agent cards, which clients read before they call an agent, in the formats of A2A 1.0 and 0.3."""
 
 import hashlib
 import time
@@ -9,15 +9,15 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from parley.core.agents import Agent, Extension, Skill
 from parley.errors import NoExtendedCard
-from parley.faces.a2a.writing import FORK
+from parley.faces.a2a.protobuf_json import FORK
+from parley.runs.rules.agents import Agent, Extension, Skill
 
 Json = dict[str, Any]
 Sign = Callable[[Json], Awaitable[Json]]
 
 SIGNED_FOR_S = 300.0
-"""A card is signed anew after this time, so that a rotated key shows."""
+"""Seconds after which a card is signed again, so that a rotated key takes effect."""
 
 BINDINGS = ("JSONRPC", "HTTP+JSON")
 OURS = (
@@ -27,24 +27,24 @@ OURS = (
     ),
     Extension(
         "urn:parley:extension:idempotency-key:1",
-        "`Idempotency-Key` makes a send repeatable: the same key and message lead to the same task.",
+        "`Idempotency-Key` makes a send safe to retry: the same key and message return the same task.",
     ),
     Extension(
         FORK,
-        '`POST {url}/tasks/{id}:fork` with `{"at": EVENT, "message": …}` (both may be left out) begins a new task as a '
-        "copy of one up to an event, and goes on from there.",
+        '`POST {url}/tasks/{id}:fork` with `{"at": EVENT, "message": …}` (both optional) creates a task as a copy of '
+        "another up to an event, and continues from there.",
     ),
 )
 
 
-class Access(Struct, frozen=True):
-    """How a client shows who it is; nothing when this server does not ask."""
+class CardAccess(Struct, frozen=True):
+    """Authentication that cards declare; none is required by default."""
 
     required: bool = False
     oidc_url: str | None = None
 
 
-class Card(Struct, frozen=True):
+class ServedCard(Struct, frozen=True):
     body: bytes
     etag: bytes
     modified: bytes
@@ -52,18 +52,18 @@ class Card(Struct, frozen=True):
 
 
 class Cards:
-    """Signed once, then given out. A client of 1.0 that says so gets its own fields alone; everybody else gets those of
-    both generations, because who says nothing may be a client of 0.3."""
+    """Cache of signed cards. A client that asks for 1.0 gets only the fields of 1.0; all others get the fields of both
+    versions, because a client that names no version may be one of 0.3."""
 
     def __init__(
-        self, base_url: str, access: Access, sign: Sign, default: Callable[[], str | None] = lambda: None
+        self, base_url: str, access: CardAccess, sign: Sign, default: Callable[[], str | None] = lambda: None
     ) -> None:
-        """`default` names the agent behind the server's root."""
+        """`default` returns the agent at the server's root."""
         self._base_url = base_url
         self._default = default
         self._access = access
         self._sign = sign
-        self._made: dict[tuple[str, str, bool, bool], tuple[Agent, Card]] = {}
+        self._made: dict[tuple[str, str, bool, bool], tuple[Agent, ServedCard]] = {}
         self._grpc: str | None = None
 
     @property
@@ -71,45 +71,49 @@ class Cards:
         return self._base_url
 
     def show_grpc(self, address: str) -> None:
-        """Where gRPC is served (`host:port`), which is known only once it is."""
+        """Add the address of gRPC (`host:port`), which is known only once it listens."""
         self._grpc = address
         self._made.clear()
 
-    async def public(self, agent: Agent, version: str) -> Card:
+    async def public(self, agent: Agent, version: str) -> ServedCard:
         return await self._card(agent, version, extended=False)
 
     async def extended(self, agent: Agent, version: str) -> bytes:
-        """The card for callers with credentials, which the caller of this has checked."""
+        """Return the extended card. The calling code must have checked the credentials."""
         if agent.extended is None or (not agent.extended.skills and agent.extended.description is None):
-            raise NoExtendedCard("The extended card of this agent says nothing yet.")
+            raise NoExtendedCard("The extended card of this agent has no content yet.")
         return (await self._card(agent, version, extended=True)).body
 
     async def passed_on(self, told: Json, url: str, version: str) -> bytes:
-        """The card of an agent that is reached through us at `url`: what it says of itself, where we say it is."""
+        """Return the signed card of an agent behind this server's proxy: its own description, with `url` as address."""
         return msgspec.json.encode(await self._sign(passed_on(told, url, self._access, version)))
 
-    async def _card(self, agent: Agent, version: str, *, extended: bool) -> Card:
+    async def _card(self, agent: Agent, version: str, *, extended: bool) -> ServedCard:
         default = agent.slug == self._default()
         place = (agent.slug, version, extended, default)
         made = self._made.get(place)
         if made is not None and made[0] is agent and time.monotonic() - made[1].made < SIGNED_FOR_S:
             return made[1]
-        plain = card(
-            agent, self._base_url, self._access, version, extended=extended, grpc=self._grpc, default=default
-        )  # fmt: skip
+        plain = card(agent, self._base_url, self._access, version, extended=extended, grpc=self._grpc, default=default)
         tag = hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()[:32]
         body = msgspec.json.encode(await self._sign(plain))
         modified = made[1].modified if made is not None and made[0] == agent else formatdate(usegmt=True).encode()
-        fresh = Card(body, f'W/"{tag}"'.encode(), modified, time.monotonic())
+        fresh = ServedCard(body, f'W/"{tag}"'.encode(), modified, time.monotonic())
         self._made[place] = (agent, fresh)
         return fresh
 
 
 def card(
-    agent: Agent, base_url: str, access: Access, version: str, *, extended: bool = False, grpc: str | None = None,
+    agent: Agent,
+    base_url: str,
+    access: CardAccess,
+    version: str,
+    *,
+    extended: bool = False,
+    grpc: str | None = None,
     default: bool = False,
-) -> Json:  # fmt: skip
-    """`default`: requests that name no agent reach this one."""
+) -> Json:
+    """Return the card of an agent, unsigned. `default`: requests that name no agent reach this one."""
     more = agent.extended if extended and agent.extended else None
     url = f"{base_url}/agents/{agent.slug}"
     found: Json = {
@@ -136,7 +140,7 @@ def card(
         return found
     old = _with_old_fields(found, agent, url, schemes, access)
     if grpc is not None and default:
-        # Only here: a request of 0.3 has no field for a tenant, so without metadata it reaches the default agent.
+        # Only for the default agent: a 0.3 request has no tenant field, so without metadata it reaches that agent.
         old["additionalInterfaces"].append({"url": grpc, "transport": "GRPC"})
     return old
 
@@ -145,9 +149,9 @@ _KEPT = ("name", "description", "version", "provider", "documentationUrl", "icon
 _MODES = ("defaultInputModes", "defaultOutputModes")
 
 
-def passed_on(told: Json, url: str, access: Access, version: str) -> Json:
-    """Signatures, addresses and credentials are ours, because whoever reads it speaks to us; so are streams and
-    webhooks. Of members that no version of A2A knows nothing is passed on."""
+def passed_on(told: Json, url: str, access: CardAccess, version: str) -> Json:
+    """Return the card of a proxied agent, unsigned. Signatures, addresses, credentials, streams and webhooks are those
+    of this server, because clients call this server. Members that no version of A2A defines are left out."""
     agent = Agent("", str(told.get("name") or "Workspace"), "")
     spoken = told.get("capabilities")
     more: object = cast(Json, spoken).get("extensions") if isinstance(spoken, dict) else None
@@ -179,8 +183,9 @@ def passed_on(told: Json, url: str, access: Access, version: str) -> Json:
 
 
 def _extra(agent: Agent, schemes: list[str]) -> Json:
-    """What the agent adds of its own, for whoever reads more than 1.0: a client of 1.0 that verifies a signature knows
-    1.0's members only. None of A2A's own can be replaced; and only here is it known who is asked for what."""
+    """Return the agent's additional members. Cards of 1.0 leave them out: a 1.0 client verifies the signature over the
+    members of 1.0 only. They cannot replace A2A's own members. `authentication` is filled in here, because only this
+    code knows which schemes are required."""
     known = {"authentication": {"schemes": schemes or ["none"]}} if "authentication" in agent.extra else {}
     return {**agent.extra, **known}
 
@@ -190,16 +195,16 @@ def _interfaces(agent: Agent, url: str, grpc: str | None, generation: str) -> li
         {"url": url, "protocolBinding": binding, "protocolVersion": generation} for binding in BINDINGS
     ]
     if grpc is not None:
-        # 0.3 has no field for a tenant in its requests: there it is metadata, and without it the default agent answers.
+        # 0.3 requests have no tenant field: the tenant is metadata, and without it the default agent answers.
         interface = {"url": grpc, "protocolBinding": "GRPC", "protocolVersion": generation, "tenant": agent.slug}
         found.append(interface)
     return found
 
 
 def _with_old_fields(
-    found: Json, agent: Agent, url: str, schemes: dict[str, tuple[Json, Json]], access: Access
+    found: Json, agent: Agent, url: str, schemes: dict[str, tuple[Json, Json]], access: CardAccess
 ) -> Json:
-    """0.3 knows other fields for the same; a security scheme is written both ways in one object."""
+    """Add the fields of 0.3 for the same content; a security scheme is written both ways in one object."""
     old: Json = {
         "url": url,
         "preferredTransport": "JSONRPC",
@@ -214,8 +219,9 @@ def _with_old_fields(
     return {**_extra(agent, list(schemes) if access.required else []), **found, **old}
 
 
-def _security(schemes: dict[str, tuple[Json, Json]], access: Access) -> Json:
-    """Schemes are declared also where only the extended card needs one (§13.3); then nothing is required."""
+def _security(schemes: dict[str, tuple[Json, Json]], access: CardAccess) -> Json:
+    """Return the security members. Schemes are also declared if only the extended card needs one (§13.3); then none is
+    required."""
     found: Json = {}
     if schemes:
         found["securitySchemes"] = {name: modern for name, (modern, _) in schemes.items()}
@@ -225,13 +231,13 @@ def _security(schemes: dict[str, tuple[Json, Json]], access: Access) -> Json:
 
 
 def _asked_of(scheme: str) -> list[str]:
-    """The scopes, or for a key the roles, that a requirement names. Never empty: §8.4.1 keeps a scheme whose list is
-    empty and the official SDKs drop it, so a signature would fail with the first and not cover it with the others."""
+    """Return the scopes, or for a key the roles, of a requirement. Never empty: §8.4.1 keeps a scheme with an empty
+    list and the official SDKs drop it, so each would verify a signature over different content."""
     return ["openid"] if scheme == "oidc" else ["read", "send"]
 
 
-def _schemes(access: Access, *, extended: bool = False) -> dict[str, tuple[Json, Json]]:
-    """Each as 1.0 and as 0.3 writes it."""
+def _schemes(access: CardAccess, *, extended: bool = False) -> dict[str, tuple[Json, Json]]:
+    """Return each security scheme in the formats of 1.0 and 0.3."""
     if not access.required and not extended:
         return {}
     bearer: Json = {"scheme": "Bearer", "description": "An API key or an access token."}
@@ -265,13 +271,17 @@ def _extension(extension: Extension) -> Json:
 
 
 def _skill(skill: Skill, agent: Agent) -> Json:
-    """Required members are never empty: §8.4.1 signs them, and the official SDKs leave empty ones out. The modes are
-    the agent's, and optional in A2A; some clients cannot read a skill without them (fasta2a)."""
+    """Render a skill. Required members are never empty: §8.4.1 signs them, and the official SDKs leave empty ones out.
+    The modes are those of the agent; A2A makes them optional, but some clients cannot read a skill without them
+    (fasta2a)."""
     wire: Json = {
-        "id": skill.id, "name": skill.name, "description": skill.description or skill.name,
+        "id": skill.id,
+        "name": skill.name,
+        "description": skill.description or skill.name,
         "tags": list(skill.tags) or ["general"],
-        "inputModes": list(agent.input_modes), "outputModes": list(agent.output_modes),
-    }  # fmt: skip
+        "inputModes": list(agent.input_modes),
+        "outputModes": list(agent.output_modes),
+    }
     if skill.examples:
         wire["examples"] = list(skill.examples)
     return wire

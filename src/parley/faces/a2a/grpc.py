@@ -1,10 +1,10 @@
-"""The gRPC binding of A2A: the services of 1.0 and 0.3 side by side, on the SDK's generated messages.
+"""gRPC binding of A2A: the services of 1.0 and 0.3 side by side, with the SDK's generated messages.
 
-Protobuf's JSON is what the dialects speak already, so a message is carried over as that: 1.0 as `V1`, 0.3 as `V03Rest`.
-The agent is the request's `tenant`; 0.3 has none, there it is the metadata `tenant`, or the default agent.
+The dialects already read and write protobuf's JSON, so messages are converted to it: 1.0 as `V1`, 0.3 as `V03Rest`.
+The agent is the request's `tenant`; 0.3 has no such field and uses the metadata `tenant`, or the default agent.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sized
 from contextlib import aclosing, nullcontext
 from functools import partial
 from typing import Any
@@ -20,36 +20,37 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import status_pb2
 from msgspec import Raw, Struct
 
-from parley.core.access import Principal
-from parley.core.nesting import readable, too_deep
-from parley.engine.offload import LARGE, off_loop
 from parley.errors import Invalid, ParleyError, Unauthenticated, VersionNotSupported
+from parley.faces.a2a.calls import open_stream, perform, size_of
 from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, encode, read
-from parley.faces.a2a.faults import details_of, fault_of
+from parley.faces.a2a.errors import details_of, fault_of
+from parley.faces.a2a.messages import A2ACall, Shown
 from parley.faces.a2a.operations import Operations
-from parley.faces.a2a.serving import open_stream, perform, size_of
 from parley.faces.a2a.v03rest import V03Rest
 from parley.faces.a2a.v1 import V1
-from parley.faces.a2a.words import Call, Shown
-from parley.faces.http import retry_headers
+from parley.http.requests import retry_headers
+from parley.json_values import readable, too_deep
+from parley.offload import LARGE, off_loop
+from parley.runs.rules.access import Principal
+from parley.runs.rules.content import check_count
 from parley.telemetry import exporting, span, tell
 from parley.telemetry.trace import NONE, enter, headers_for, trace_of
 
 Identify = Callable[[str | None, str | None], Awaitable[Principal | None]]
-"""Who asks, by `authorization` and `x-api-key`."""
+"""Finds the principal by `authorization` and `x-api-key`."""
 Json = dict[str, Any]
 MAX_JSON_DEPTH = 36
-"""Levels of a result. Protobuf's readers take 100 nested messages, and a level of JSON in a Struct is three of them."""
+"""Deepest nesting of a result. Protobuf parsers accept 100 nested messages; a JSON level in a Struct takes three."""
 Context = Any
 
 
 class Grpc:
-    """A server for both services. `port` is where it listens, once it has started."""
+    """Server of both services. `port` is the port on which it listens, once it has started."""
 
     def __init__(
         self, operations: Operations, identify: Identify, max_bytes: int, owner: Identify | None = None
     ) -> None:
-        """`owner` looks up whose credential a call has where `identify` does not look (`auth = "none"`)."""
+        """`owner` finds the owner of a call's credential where `identify` does not (`auth = "none"`)."""
         options = [("grpc.max_receive_message_length", max_bytes), ("grpc.so_reuseport", 0)]
         self._server: Any = grpc.aio.server(options=options)
         caller = _Caller(operations, identify, owner)
@@ -61,7 +62,7 @@ class Grpc:
         try:
             self.port = self._server.add_insecure_port(place)
         except RuntimeError:
-            raise Invalid(f"Cannot listen on {place} for gRPC.", field="grpc_port") from None
+            raise Invalid(f"Cannot listen on {place} for gRPC. Set another grpc_port.", field="grpc_port") from None
         await self._server.start()
 
     async def stop(self, grace_s: float) -> None:
@@ -70,7 +71,7 @@ class Grpc:
 
 _OLD_PYTHON = V03Rest(twice=True)
 _ONCE = frozenset(("authorization", "x-api-key"))
-"""Whoever stands before this server may have looked at the other one."""
+"""Metadata that may appear only once: a proxy and this server might each read a different one."""
 
 
 class Rpc(Struct, frozen=True):
@@ -78,11 +79,11 @@ class Rpc(Struct, frozen=True):
     request: type[Message]
     reply: type[Message]
     named: str = ""
-    """Which param the resource name of 0.3 becomes."""
+    """Param that the resource name of 0.3 becomes."""
 
 
 class _Caller:
-    """One call: who asks, what for, and the answer or its refusal in gRPC's words."""
+    """Handles calls: authenticates the caller, performs the operation, and returns its result or a gRPC error."""
 
     def __init__(self, operations: Operations, identify: Identify, owner: Identify | None) -> None:
         self._operations = operations
@@ -101,7 +102,7 @@ class _Caller:
         try:
             call, params = await self._asked(context, dialect, rpc, request, said)
             result = await perform(self._operations, dialect, rpc.operation, call, params)
-            # A result that is encoded already is a large one.
+            # Only large results are encoded already.
             size = LARGE + 1 if isinstance(result, Raw) else 0
             return rpc.reply() if result is None else await off_loop(size, partial(_proto, result, rpc.reply))
         except ParleyError as error:
@@ -149,23 +150,26 @@ class _Caller:
 
     async def _asked(
         self, context: Context, dialect: Dialect, rpc: Rpc, request: bytes, said: dict[str, str]
-    ) -> tuple[Call, Any]:
+    ) -> tuple[A2ACall, Any]:
         _check_version(said.get("a2a-version", ""), dialect)
         _check_once(context)
         shown = said.get("authorization"), said.get("x-api-key")
         principal = await self._identify(*shown)
         if principal is None:
-            raise Unauthenticated("This server needs credentials: authorization: Bearer, or x-api-key.")
+            raise Unauthenticated("Credentials are required: send authorization: Bearer, or x-api-key.")
         spoken = said.get("a2a-extensions") or said.get("x-a2a-extensions") or ""
-        call = Call(
-            said.get("tenant") or None, principal, said.get("idempotency-key"), said.get("last-event-id"),
+        call = A2ACall(
+            said.get("tenant") or None,
+            principal,
+            said.get("idempotency-key"),
+            said.get("last-event-id"),
             frozenset(uri.strip() for uri in spoken.split(",") if uri.strip()),
             partial(self._owner, *shown) if self._owner is not None else None,
-        )  # fmt: skip
+        )
         given = _message(rpc.request, request)
         if rpc.named:
             given = _named(given, rpc.named)
-        # In an order of its own: protobuf keeps none, and a message that is sent again must be the same.
+        # Sorted, because protobuf keeps no order and a repeated message must encode to the same bytes.
         return call, read(dialect.params[rpc.operation], msgspec.json.encode(given, order="sorted"))
 
 
@@ -234,7 +238,7 @@ def _handler(service: str, caller: _Caller) -> Any:
 
 
 def _method(caller: _Caller, dialect: Dialect, rpc: Rpc) -> Any:
-    """grpc looks at what kind of function it gets: a coroutine for one answer, a generator for a stream."""
+    """Return the handler of an RPC. grpc distinguishes a coroutine (one answer) from a generator (a stream)."""
 
     async def answer(request: bytes, context: Context) -> Message:
         return await caller.answer(context, _as_spoken(dialect, context), rpc, request)
@@ -243,7 +247,7 @@ def _method(caller: _Caller, dialect: Dialect, rpc: Rpc) -> Any:
         async for frame in caller.stream(context, _as_spoken(dialect, context), rpc, request):
             yield frame
 
-    # Bytes come as they are: what cannot be read is refused like everything else, and not by grpc with a traceback.
+    # Without a deserializer, the request arrives as bytes: an unreadable one gets our error, not grpc's traceback.
     coded: Any = (None, rpc.reply.SerializeToString)
     if rpc.operation in STREAMING:
         return grpc.unary_stream_rpc_method_handler(stream, *coded)
@@ -252,11 +256,21 @@ def _method(caller: _Caller, dialect: Dialect, rpc: Rpc) -> Any:
 
 def _message(kind: type[Message], request: bytes) -> Json:
     try:
-        return json_format.MessageToDict(kind.FromString(request))
+        parsed = kind.FromString(request)
+        check_count(_parts_of(parsed))
+        return json_format.MessageToDict(parsed)
     except (DecodeError, RecursionError, json_format.Error) as error:
         if "MaxDepth" in str(error):
             raise too_deep() from None
-        raise Invalid(f"This is no {kind.DESCRIPTOR.name}.", field="params") from None
+        raise Invalid(f"The request is not a valid {kind.DESCRIPTOR.name}.", field="params") from None
+
+
+def _parts_of(request: Any) -> Sized:
+    """Return the parts of the message in a request of either service; empty for a request without a message."""
+    names = request.DESCRIPTOR.fields_by_name
+    if "request" in names:
+        return request.request.content
+    return request.message.parts if "message" in names else ()
 
 
 def _framed(dialect: Dialect, shown: Shown, last: bool, kind: type[Message]) -> Message | None:
@@ -267,13 +281,13 @@ def _framed(dialect: Dialect, shown: Shown, last: bool, kind: type[Message]) -> 
 def _proto(result: object, kind: type[Message]) -> Message:
     given = msgspec.json.decode(readable(encode(result), MAX_JSON_DEPTH))
     if kind is old_pb2.AgentCard:
-        # The older schema says the same of security in other words than the older JSON.
+        # The protobuf schema of 0.3 names the security member differently than the JSON of 0.3.
         given["security"] = given.pop("securityRequirements", [])
     return json_format.ParseDict(given, kind(), ignore_unknown_fields=True)
 
 
 def _named(given: Json, place: str) -> Json:
-    """`tasks/T` and `tasks/T/pushNotificationConfigs/C` as ids."""
+    """Split `tasks/T` and `tasks/T/pushNotificationConfigs/C` into ids."""
     steps = str(given.pop("name", "") or given.pop("parent", "")).split("/")
     if len(steps) not in (2, 4) or steps[0] != "tasks":
         return {**given, place: ""}
@@ -296,7 +310,8 @@ def _check_once(context: Context) -> None:
 
 
 async def _trace(context: Context, said: dict[str, str]) -> None:
-    """A call is a task of its own, so its trace holds to its end. What was sent is told back; no id is made."""
+    """Enter the trace of a call and echo it; no id is made. A call is an asyncio task of its own, so the trace need not
+    be reset."""
     trace = trace_of(said.get("traceparent", ""), said.get("tracestate", ""), said.get("x-request-id", ""))
     enter(trace)
     if trace is not NONE:
@@ -304,21 +319,21 @@ async def _trace(context: Context, said: dict[str, str]) -> None:
 
 
 def _as_spoken(dialect: Dialect, context: Context) -> Dialect:
-    """The Python clients of 0.3 put base64 text where bytes belong, over gRPC as over HTTP."""
+    """Return the dialect of the client. Python clients of 0.3 send base64 text as bytes, over gRPC as over HTTP."""
     if isinstance(dialect, V03Rest) and _metadata(context).get("user-agent", "").startswith("grpc-python"):
         return _OLD_PYTHON
     return dialect
 
 
 def _check_version(asked: str, dialect: Dialect) -> None:
-    """A call without a version is one of 0.3 (§3.6.2), which the service of 1.0 does not serve. Its name says 1.0
-    already, but the specification makes no exception for gRPC, and the official clients (Python, Java, Go, JavaScript)
-    send the metadata with every call."""
+    """Refuse a call of another version. A call without a version counts as 0.3 (§3.6.2), which the service of 1.0 does
+    not serve. Its name already contains the version, but the specification makes no exception for gRPC, and the
+    official clients (Python, Java, Go, JavaScript) send the metadata with every call."""
     if ".".join((asked or "0.3").split(".")[:2]) == dialect.version:
         return
     if asked:
-        raise VersionNotSupported(f"A2A-Version {asked[:20]!r} is not served by this service; {dialect.version} is.")
-    raise VersionNotSupported("This is the service of A2A 1.0: send the metadata a2a-version: 1.0.")
+        raise VersionNotSupported(f"This service does not support a2a-version {asked[:20]!r}; send {dialect.version}.")
+    raise VersionNotSupported("This service requires A2A 1.0: send the metadata a2a-version: 1.0.")
 
 
 async def _abort(context: Context, error: ParleyError) -> Any:

@@ -1,6 +1,8 @@
-"""The JSON-RPC binding of A2A: 1.0 and 0.3 on one address, told apart by the method's name."""
+"""JSON-RPC binding of A2A: 1.0 and 0.3 at one address, distinguished by the name of the method."""
 
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -14,24 +16,25 @@ from parley.errors import (
     UnknownMethod,
     VersionNotSupported,
 )
+from parley.faces.a2a.calls import call_of, open_stream, perform, refusal_headers, version_of, write_stream
 from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, encode, read
-from parley.faces.a2a.faults import details_of, fault_of
+from parley.faces.a2a.errors import details_of, fault_of
+from parley.faces.a2a.messages import A2ACall
 from parley.faces.a2a.operations import Operations
-from parley.faces.a2a.serving import call_of, open_stream, perform, refusal_headers, version_of, write_stream
-from parley.faces.a2a.streaming import Stream
 from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v1 import V1
-from parley.faces.http import MAX_BODY, Headers, answer, check_text, is_json, read_json
-from parley.faces.patience import Patience
-from parley.faces.rpc import Id, InvalidRequest, Request, id_of, parse
-from parley.faces.sse import EVENTS
+from parley.http.face import Response
+from parley.http.jsonrpc import Id, InvalidRequest, RpcRequest, id_of, parse
+from parley.http.requests import MAX_BODY, answer, check_text, is_json, read_json
+from parley.http.sse import EVENTS, KeepAlive
+from parley.runs.rules.access import Principal
 
 _EMPTY = b"{}"
 _STATUSES: dict[str, int] = {
     "unauthenticated": 401, "agent_not_found": 404, "permission_denied": 403,
     "rate_limited": 429, "too_many_unfinished": 429, "stopping": 503,
 }  # fmt: skip
-"""Where the HTTP status says more than 200."""
+"""Error codes whose HTTP status is not 200."""
 
 _NEW, _OLD = V1(), V03()
 METHODS: dict[str, tuple[Dialect, Operation]] = {
@@ -59,84 +62,115 @@ METHODS: dict[str, tuple[Dialect, Operation]] = {
     "agent/getAuthenticatedExtendedCard": (_OLD, "card"),
 }
 _LONG: frozenset[Operation] = frozenset(("send", "cancel"))
-"""What may wait for an agent."""
+"""Operations that may wait for an agent."""
 _MODERN = {operation: name for name, (dialect, operation) in METHODS.items() if dialect is _NEW}
 
 
+class RpcCall(Struct, frozen=True):
+    """A request for an agent. Members that are None are taken from the scope."""
+
+    scope: Scope
+    agent: str | None
+    principal: Principal | None = None
+    body: bytes | None = None
+    """None if the body is still to be received."""
+    version: str | None = None
+
+
 class _Asked(Struct):
-    """What is known of a request so far, for whoever has to answer when it turns out to be wrong."""
+    """Facts about a request, collected while it is read; needed to answer a request that turns out to be invalid."""
 
     id: Id = None
     dialect: Dialect = _NEW
     streaming: bool = False
-    patience: Patience | None = None
-    """Kept while the agent works, for a client that gives up on silence."""
+    keep_alive: KeepAlive | None = None
+    """Set while the agent works, because some clients give up when the connection is silent."""
+
+
+def _only_rpc(error: ParleyError) -> Response | None:
+    return None
 
 
 class JsonRpc:
-    def __init__(self, operations: Operations, max_body: int = MAX_BODY) -> None:
+    def __init__(
+        self,
+        operations: Operations,
+        max_body: int = MAX_BODY,
+        refusal: Callable[[ParleyError], Response | None] = _only_rpc,
+        keep_alive: Callable[[Send], KeepAlive] = KeepAlive,
+    ) -> None:
+        """`refusal` returns the response for errors that are not answered in JSON-RPC; the specification has none."""
         self._operations = operations
         self._max_body = max_body
+        self._refusal = refusal
+        self._keep_alive = keep_alive
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        return self.serve(RpcCall(scope, scope["path_params"]["slug"]), receive, send)
+
+    async def serve(self, given: RpcCall, receive: Receive, send: Send) -> None:
+        """Read a request, perform it and write the response. All of it is in one function, because each event of each
+        stream would pass through every further layer."""
         asked = _Asked()
-        status, headers = 200, list[tuple[bytes, bytes]]()
         try:
-            result = await self._perform(asked, scope, receive, send)
-            if isinstance(result, Stream):
+            body = given.body
+            if body is None:
+                body = await read_json(receive, self._max_body)
+            elif len(body) > self._max_body:
+                raise PayloadTooLarge(f"The request exceeds the limit of {self._max_body} bytes.", limit=self._max_body)
+            operation, call, params = self._read(asked, given, body, send)
+            if asked.streaming:
+                stream = await open_stream(self._operations, asked.dialect, operation, call, params)
                 wrap = (b'{"jsonrpc":"2.0","id":%b,"result":' % encode(asked.id), b"}")
-                failed = partial(_failure, asked.id)
-                return await write_stream(receive, send, result, asked.dialect, wrap, failed)
+                return await write_stream(receive, send, stream, asked.dialect, wrap, partial(_failure, asked.id))
+            result = await perform(self._operations, asked.dialect, operation, call, params)
             reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(asked.id), encode(result))
         except ParleyError as error:
             self._operations.refused(error)
-            begun = asked.patience is not None and asked.patience.begun
-            if not begun and (other := self.answer_of(error)) is not None:
-                if asked.patience is not None:
-                    asked.patience.stop()
-                return await answer(send, *other)
-            reply = _failure(asked.id, error)
-            if asked.streaming and asked.dialect is _OLD:
-                # A client of 0.3 reads nothing but events here.
-                return await answer(send, 200, b"data: %b\n\n" % reply, media=EVENTS)
-            unread = isinstance(error, PayloadTooLarge) and asked.id is None
-            status = 413 if unread else _STATUSES.get(error.code, 200)
-            headers = refusal_headers(error, scope)
+            return await self._refuse(asked, given.scope, send, error)
         except BaseException:
-            if asked.patience is not None:
-                asked.patience.stop()
+            if asked.keep_alive is not None:
+                asked.keep_alive.stop()
             raise
-        if asked.patience is not None:
-            return await asked.patience.answer(status, reply, headers)
-        return await answer(send, status, reply, headers)
+        if asked.keep_alive is not None:
+            return await asked.keep_alive.answer(200, reply)
+        return await answer(send, 200, reply)
 
-    def answer_of(self, error: ParleyError) -> tuple[int, object, Headers] | None:
-        """What is answered in another way than JSON-RPC's: nothing, by the specification."""
-        return None
-
-    def _patience(self, send: Send) -> Patience:
-        return Patience(send)
-
-    async def _perform(self, asked: _Asked, scope: Scope, receive: Receive, send: Send) -> object:
-        body = await read_json(receive, self._max_body)
-        if not is_json(scope):
-            raise ContentNotSupported("A JSON-RPC request is application/json.")
+    def _read(self, asked: _Asked, given: RpcCall, body: bytes, send: Send) -> tuple[Operation, A2ACall, Any]:
+        if not is_json(given.scope):
+            raise ContentNotSupported("The Content-Type of a JSON-RPC request must be application/json.")
         check_text(body)
         request = _parse(body, asked)
-        asked.dialect, operation = _method(request, version_of(scope))
+        asked.dialect, operation = _method(request, given.version or version_of(given.scope))
         asked.streaming = operation in STREAMING
-        call = call_of(scope, scope["path_params"]["slug"])
+        if operation in _LONG:
+            asked.keep_alive = self._keep_alive(send)
+        taken = asked.keep_alive and asked.keep_alive.start
+        call = call_of(given.scope, given.agent, given.principal, taken)
         params = _params(asked.dialect, operation, request)
         if request.id is UNSET:
-            raise InvalidRequest("A request needs an `id`: A2A has no notifications.")
-        if asked.streaming:
-            return await open_stream(self._operations, asked.dialect, operation, call, params)
-        if operation in _LONG:
-            asked.patience = self._patience(send)
-        return await perform(self._operations, asked.dialect, operation, call, params)
+            raise InvalidRequest("`id` is required: A2A has no notifications.")
+        return operation, call, params
+
+    async def _refuse(self, asked: _Asked, scope: Scope, send: Send, error: ParleyError) -> None:
+        waited = asked.keep_alive
+        if (waited is None or not waited.begun) and (other := self._refusal(error)) is not None:
+            if waited is not None:
+                waited.stop()
+            return await answer(send, other.status, other.content, [*other.headers])
+        reply = _failure(asked.id, error)
+        if asked.streaming and asked.dialect is _OLD:
+            # A 0.3 client reads only events in response to a streaming method.
+            return await answer(send, 200, b"data: %b\n\n" % reply, media=EVENTS)
+        unread = isinstance(error, PayloadTooLarge) and asked.id is None
+        status = 413 if unread else _STATUSES.get(error.code, 200)
+        headers = refusal_headers(error, scope)
+        if waited is not None:
+            return await waited.answer(status, reply, headers)
+        return await answer(send, status, reply, headers)
 
 
-def _parse(body: bytes, asked: _Asked) -> Request:
+def _parse(body: bytes, asked: _Asked) -> RpcRequest:
     try:
         request = parse(body)
     except InvalidRequest:
@@ -146,8 +180,8 @@ def _parse(body: bytes, asked: _Asked) -> Request:
     return request
 
 
-def _method(request: Request, version: str) -> tuple[Dialect, Operation]:
-    """By name; a method of one generation is not served to a client that asks for the other."""
+def _method(request: RpcRequest, version: str) -> tuple[Dialect, Operation]:
+    """Find a method by name; refuse a method of one A2A version to a client that asks for the other."""
     found = METHODS.get(request.method)
     if found is None:
         raise UnknownMethod(f"There is no method {request.method[:80]!r}.")
@@ -155,15 +189,15 @@ def _method(request: Request, version: str) -> tuple[Dialect, Operation]:
     if dialect.version == version:
         return found
     if version == "1.0":
-        raise UnknownMethod(f"In A2A 1.0 the method {request.method} is called {_MODERN[operation]}.")
-    raise VersionNotSupported(f"{request.method} is a method of A2A 1.0: send the header A2A-Version: 1.0.")
+        raise UnknownMethod(f"A2A 1.0 has no method {request.method}: use {_MODERN[operation]}.")
+    raise VersionNotSupported(f"The method {request.method} requires A2A 1.0: send the header A2A-Version: 1.0.")
 
 
-def _params(dialect: Dialect, operation: Operation, request: Request) -> object:
+def _params(dialect: Dialect, operation: Operation, request: RpcRequest) -> object:
     if request.params is UNSET:
         if operation in ("card", "list"):
             return read(dialect.params[operation], _EMPTY)
-        raise Invalid("`params` is missing.", field="params")
+        raise Invalid("`params` is required.", field="params")
     return read(dialect.params[operation], request.params)
 
 

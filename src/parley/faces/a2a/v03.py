@@ -1,4 +1,4 @@
-"""A2A 0.3 over JSON-RPC: everything carries its `kind`. Also reads the variants that clients of that time send."""
+"""A2A 0.3 over JSON-RPC: every object has its `kind`. Variants that 0.3 clients send are accepted too."""
 
 from typing import Any, ClassVar
 
@@ -6,33 +6,33 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from parley.clock import iso
-from parley.core.artifacts import Artifact, Part, combined
-from parley.core.events import ArtifactAdded, Event, task_metadata_of
-from parley.core.runs import Run, State
-from parley.core.views import Said, Status
-from parley.engine.hooks import Hook
 from parley.errors import Invalid, Unsupported
-from parley.faces.a2a import reading
+from parley.faces.a2a import messages
 from parley.faces.a2a.dialect import Operation
-from parley.faces.a2a.words import (
+from parley.faces.a2a.messages import (
     Ask,
     CancelParams,
     CardParams,
     HookRef,
-    Page,
     Query,
     ReplyShown,
     Shown,
+    TaskPage,
     TaskParams,
     TaskShown,
 )
+from parley.push.hooks import Hook
+from parley.runs.rules.content import Artifact, Part, check_count, combined
+from parley.runs.rules.events import ArtifactAdded, Event
+from parley.runs.rules.state import Run, State
+from parley.runs.rules.view import RunStatus, StatusMessage
 
 STATES: dict[State, str] = {state: state.value.replace("_", "-") for state in State}
 _KINDS = ("text", "file", "data")
 
 
 class _In(Struct, frozen=True, rename="camel", kw_only=True):
-    """Read from the wire: fields that are not known are ignored."""
+    """Base of received messages. Unknown fields are ignored."""
 
 
 class FileIn(_In, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class FileIn(_In, frozen=True, kw_only=True):
 
 
 class PartIn(_In, frozen=True, kw_only=True):
-    """`kind` names the member; so did `type` once; and some clients leave it out."""
+    """A part. `kind` names the member with the content; older clients send `type`, and some clients neither."""
 
     kind: str | None = None
     type: str | None = None
@@ -66,12 +66,12 @@ class MessageIn(_In, frozen=True, kw_only=True):
 
 class Authentication(Struct, frozen=True, omit_defaults=True):
     schemes: tuple[str, ...] = ()
-    """Required by 0.3, and left out by clients that have nothing to say here."""
+    """Required by 0.3, but some clients omit it when it is empty."""
     credentials: str | None = None
 
 
 class HookConfig(Struct, frozen=True, omit_defaults=True):
-    """The same in both directions."""
+    """Configuration of a webhook; the same in requests and responses."""
 
     url: str
     id: str | None = None
@@ -181,22 +181,34 @@ class ArtifactUpdate(Struct, frozen=True, rename="camel", tag_field="kind", tag=
 class V03:
     version: ClassVar[str] = "0.3"
     params: ClassVar[dict[Operation, type[Any]]] = {
-        "send": SendParams, "stream": SendParams, "get": TaskParams, "cancel": CancelParams, "subscribe": TaskParams,
-        "set_hook": TaskHook, "get_hook": HookRefIn, "list_hooks": HookRefIn, "delete_hook": HookRefIn,
+        "send": SendParams,
+        "stream": SendParams,
+        "get": TaskParams,
+        "cancel": CancelParams,
+        "subscribe": TaskParams,
+        "set_hook": TaskHook,
+        "get_hook": HookRefIn,
+        "list_hooks": HookRefIn,
+        "delete_hook": HookRefIn,
         "card": CardParams,
-    }  # fmt: skip
+    }
 
     def ask(self, params: SendParams) -> Ask:
         wire, asked = params.message, params.configuration or Configuration()
+        check_count(wire.parts)
         parts = tuple(_part_in(part, index) for index, part in enumerate(wire.parts))
-        message = reading.message(wire, parts, "user", "ROLE_USER", references=wire.reference_task_ids)
+        message = messages.message(wire, parts, "user", "ROLE_USER", references=wire.reference_task_ids)
         hook = asked.push_notification_config
         return Ask(
-            message, wire.task_id or None, wire.context_id or None,
-            reading.history_length(asked.history_length), asked.blocking is False,
+            message,
+            wire.task_id or None,
+            wire.context_id or None,
+            messages.history_length(asked.history_length),
+            asked.blocking is False,
             hook_in("", hook) if hook else None,
-            reading.metadata(params.metadata, "metadata"), asked.accepted_output_modes or (),
-        )  # fmt: skip
+            messages.metadata(params.metadata, "metadata"),
+            asked.accepted_output_modes or (),
+        )
 
     def query(self, params: Any) -> Query:
         raise Unsupported("A2A 0.3 does not list tasks.")
@@ -229,7 +241,7 @@ class V03:
             return self.sent(shown)
         return _update_out(shown.run, shown.event, last)
 
-    def page(self, page: Page) -> object:
+    def page(self, page: TaskPage) -> object:
         raise Unsupported("A2A 0.3 does not list tasks.")
 
     def hook_out(self, hook: Hook) -> TaskHook:
@@ -242,9 +254,14 @@ class V03:
 def hook_in(task: str, config: HookConfig) -> Hook:
     auth = config.authentication
     return Hook(
-        task, config.url, config.id or "", config.token or None,
-        auth.schemes if auth else (), auth.credentials if auth else None, V03.version,
-    )  # fmt: skip
+        task,
+        config.url,
+        config.id or "",
+        config.token or None,
+        auth.schemes if auth else (),
+        auth.credentials if auth else None,
+        V03.version,
+    )
 
 
 def hook_config(hook: Hook) -> HookConfig:
@@ -253,20 +270,20 @@ def hook_config(hook: Hook) -> HookConfig:
 
 
 def as_object(data: Raw) -> Raw:
-    """0.3 carries only objects as data; any other value goes into one."""
+    """Wrap data that is not an object in one: 0.3 allows only objects."""
     return data if bytes(data).lstrip().startswith(b"{") else Raw(msgspec.json.encode({"value": data}))
 
 
 def _part_in(part: PartIn, index: int) -> Part:
     kind, where = part.kind or part.type, f"message.parts[{index}]"
     if kind is not None and kind not in _KINDS:
-        raise Invalid(f"A part's kind is one of {', '.join(_KINDS)}; not {kind!r}.", field=where)
+        raise Invalid(f"The kind of a part must be one of {', '.join(_KINDS)}, not {kind!r}.", field=where)
     given = {"text": part.text is not None, "file": part.file is not None, "data": part.data is not UNSET}
     if kind is not None and not given[kind]:
-        raise Invalid(f"A part of kind {kind} needs a member {kind}.", field=where)
+        raise Invalid(f"A part of kind {kind} must have the member {kind}.", field=where)
     if kind is None and sum(given.values()) != 1:
-        raise Invalid("A part needs exactly one of text, file, data.", field=where)
-    metadata = reading.metadata(part.metadata, f"{where}.metadata")
+        raise Invalid("A part must have exactly one of text, file, data.", field=where)
+    metadata = messages.metadata(part.metadata, f"{where}.metadata")
     if kind == "file" or (kind is None and part.file is not None):
         return _file_in(part.file or FileIn(), metadata, where)
     if kind == "data" or (kind is None and part.data is not UNSET):
@@ -276,7 +293,7 @@ def _part_in(part: PartIn, index: int) -> Part:
 
 def _file_in(file: FileIn, metadata: Raw | UnsetType, where: str) -> Part:
     if (file.raw is None) == (file.uri is None):
-        raise Invalid("A file has either bytes or a uri.", field=f"{where}.file")
+        raise Invalid("A file must have either bytes or a uri.", field=f"{where}.file")
     return Part(raw=file.raw, url=file.uri, media_type=file.mime_type, filename=file.name, metadata=metadata)
 
 
@@ -286,15 +303,15 @@ def _parts_out(parts: tuple[Part, ...]) -> list[TextOut | FileOut | DataOut]:
 
 def _part_out(part: Part) -> TextOut | FileOut | DataOut:
     if part.text is not None:
-        return TextOut(part.text, _typed(part, "text/plain"))
+        return TextOut(part.text, typed_metadata(part))
     if part.data is not UNSET:
-        return DataOut(as_object(part.data), _typed(part, "application/json"))
+        return DataOut(as_object(part.data), typed_metadata(part))
     return FileOut(FileContent(part.filename, part.media_type, part.raw, part.url), part.metadata)
 
 
-def _typed(part: Part, default: str) -> Raw | UnsetType:
-    """Metadata of a part that has no member of its own for its media type."""
-    if part.media_type in (None, default):
+def typed_metadata(part: Part) -> Raw | UnsetType:
+    """Return the metadata of a text or data part with its media type, for which 0.3 has no member."""
+    if part.media_type in (None, "application/json" if part.text is None else "text/plain"):
         return part.metadata
     return combined(Raw(msgspec.json.encode({"mimeType": part.media_type})), part.metadata)
 
@@ -305,21 +322,27 @@ def _update_out(run: Run, event: Event, last: bool) -> StatusUpdate | ArtifactUp
         parts = _parts_out(payload.parts)
         artifact = ArtifactOut(payload.artifact, parts, payload.name, payload.description, payload.metadata)
         return ArtifactUpdate(run.id, run.conversation, artifact, payload.append, payload.last)
-    status = reading.status_of(event)
+    status = messages.status_of(event)
     if status is None:
         return None
-    return StatusUpdate(run.id, run.conversation, _status_out(run, status), last, task_metadata_of(payload))
+    return StatusUpdate(run.id, run.conversation, _status_out(run, status), last, messages.update_metadata(run, event))
 
 
-def _status_out(run: Run, status: Status) -> StatusOut:
+def _status_out(run: Run, status: RunStatus) -> StatusOut:
     return StatusOut(STATES[status.state], iso(status.at), _said_out(run, status.said) if status.said else None)
 
 
-def _said_out(run: Run, said: Said) -> MessageOut:
+def _said_out(run: Run, said: StatusMessage) -> MessageOut:
     return MessageOut(
-        said.id, said.role, _parts_out(said.parts), run.conversation, run.id,
-        said.metadata, said.extensions, said.references,
-    )  # fmt: skip
+        said.id,
+        said.role,
+        _parts_out(said.parts),
+        run.conversation,
+        run.id,
+        said.metadata,
+        said.extensions,
+        said.references,
+    )
 
 
 def _artifact_out(artifact: Artifact) -> ArtifactOut:

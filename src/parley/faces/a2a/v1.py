@@ -1,28 +1,20 @@
-"""A2A 1.0 as JSON: what comes in becomes the words of the core, what goes out is written from them."""
+"""A2A 1.0 as JSON: converts received messages to the core's types, and results from them."""
 
 from typing import Any, ClassVar
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
-from parley.core.artifacts import Part, Parts
-from parley.core.runs import Run, State
-from parley.core.views import Said
-from parley.engine.hooks import Hook
 from parley.errors import Invalid
-from parley.faces.a2a import reading
+from parley.faces.a2a import messages
 from parley.faces.a2a.dialect import Operation
-from parley.faces.a2a.words import (
-    Ask,
-    CancelParams,
-    CardParams,
-    ForkAsk,
-    HookRef,
-    Page,
-    Query,
-    TaskParams,
-)
-from parley.faces.a2a.writing import ROLES, Out, TaskOut, Writing
+from parley.faces.a2a.messages import Ask, CancelParams, CardParams, ForkAsk, HookRef, Query, TaskPage, TaskParams
+from parley.faces.a2a.protobuf_json import ROLES, Out, ProtobufJson, TaskOut
+from parley.http.requests import page_size, time_ms
+from parley.push.hooks import Hook
+from parley.runs.rules.content import Part, Parts, check_count
+from parley.runs.rules.state import Run, State
+from parley.runs.rules.view import StatusMessage
 
 STATES: dict[State, str] = {state: f"TASK_STATE_{state.name}" for state in State}
 _NAMED: dict[str, State | None] = {name: state for state, name in STATES.items()} | {"TASK_STATE_UNSPECIFIED": None}
@@ -30,7 +22,7 @@ AGENT = "urn:parley:agent"
 
 
 class _In(Struct, frozen=True, rename="camel", kw_only=True):
-    """Read from the wire: fields that are not known are ignored."""
+    """Base of received messages. Unknown fields are ignored."""
 
     tenant: str | None = None
 
@@ -84,7 +76,7 @@ class SendParams(_In, frozen=True, kw_only=True):
 
 
 class ForkParams(_In, frozen=True, kw_only=True):
-    """Of the extension `urn:parley:extension:fork:1`; the task stands in the path."""
+    """Params of the extension `urn:parley:extension:fork:1`; the task is in the path."""
 
     id: str = ""
     at: int | None = None
@@ -113,7 +105,7 @@ class MessageOut(Out, frozen=True):
 
 
 class PageOut(Struct, frozen=True, rename="camel"):
-    """Every field is required, also an empty one."""
+    """A page of tasks. Every field is required, even if it is empty."""
 
     tasks: list[TaskOut]
     next_page_token: str
@@ -134,69 +126,94 @@ class HooksOut(Out, frozen=True):
     next_page_token: str = ""
 
 
-class V1(Writing):
+class V1(ProtobufJson):
     states: ClassVar[dict[State, str]] = STATES
     version: ClassVar[str] = "1.0"
     params: ClassVar[dict[Operation, type[Any]]] = {
-        "send": SendParams, "stream": SendParams, "get": TaskParams, "list": ListParams, "cancel": CancelParams,
-        "subscribe": TaskParams, "set_hook": HookIn, "get_hook": HookRefIn, "list_hooks": HookListIn,
-        "delete_hook": HookRefIn, "card": CardParams, "fork": ForkParams,
-    }  # fmt: skip
+        "send": SendParams,
+        "stream": SendParams,
+        "get": TaskParams,
+        "list": ListParams,
+        "cancel": CancelParams,
+        "subscribe": TaskParams,
+        "set_hook": HookIn,
+        "get_hook": HookRefIn,
+        "list_hooks": HookListIn,
+        "delete_hook": HookRefIn,
+        "card": CardParams,
+        "fork": ForkParams,
+    }
 
     def ask(self, params: SendParams) -> Ask:
         wire, asked = params.message, params.configuration or Configuration()
+        check_count(wire.parts)
         parts = tuple(_part_in(part) for part in wire.parts)
-        message = reading.message(wire, parts, "ROLE_USER", references=wire.reference_task_ids)
+        message = messages.message(wire, parts, "ROLE_USER", references=wire.reference_task_ids)
         hook = asked.task_push_notification_config
         return Ask(
-            message, wire.task_id or None, wire.context_id or None,
-            reading.history_length(asked.history_length), bool(asked.return_immediately),
+            message,
+            wire.task_id or None,
+            wire.context_id or None,
+            messages.history_length(asked.history_length),
+            bool(asked.return_immediately),
             self.hook(hook) if hook else None,
-            reading.metadata(params.metadata, "metadata"), asked.accepted_output_modes or (),
-        )  # fmt: skip
+            messages.metadata(params.metadata, "metadata"),
+            asked.accepted_output_modes or (),
+        )
 
     def fork(self, params: ForkParams) -> ForkAsk:
         if params.message is None:
             return ForkAsk(params.id, params.at)
         ask = self.ask(SendParams(message=params.message))
         if ask.task not in (None, params.id):
-            raise Invalid("The message names another task than the one to fork.", field="message.taskId")
+            raise Invalid("taskId of the message must be the task to fork.", field="message.taskId")
         return ForkAsk(params.id, params.at, ask.message, ask.context)
 
     def query(self, params: ListParams) -> Query:
         if params.status and params.status not in _NAMED:
-            raise Invalid(f"status {params.status!r} is none of {', '.join(_NAMED)}.", field="status")
+            raise Invalid(f"status {params.status!r} must be one of {', '.join(_NAMED)}.", field="status")
         after = params.status_timestamp_after
         return Query(
             params.context_id or None,
             _NAMED[params.status] if params.status else None,
-            reading.time_ms(after, "statusTimestampAfter") if after else None,
-            reading.page_size(params.page_size),
+            time_ms(after, "statusTimestampAfter") if after else None,
+            page_size(params.page_size),
             params.page_token or "",
-            reading.history_length(params.history_length),
+            messages.history_length(params.history_length),
             bool(params.include_artifacts),
         )
 
     def hook(self, params: HookIn) -> Hook:
         auth = params.authentication
         return Hook(
-            params.task_id or "", params.url, params.id or "", params.token or None,
-            (auth.scheme,) if auth else (), auth.credentials if auth else None, self.version,
-        )  # fmt: skip
+            params.task_id or "",
+            params.url,
+            params.id or "",
+            params.token or None,
+            (auth.scheme,) if auth else (),
+            auth.credentials if auth else None,
+            self.version,
+        )
 
     def hook_ref(self, params: HookRefIn | HookListIn) -> HookRef:
         return HookRef(params.task_id, params.id if isinstance(params, HookRefIn) else None)
 
-    def message_out(self, run: Run, said: Said, task: str | None) -> MessageOut:
+    def message_out(self, run: Run, said: StatusMessage, task: str | None) -> MessageOut:
         return MessageOut(
-            said.id, ROLES[said.role], said.parts, run.conversation, task,
-            said.metadata, said.extensions, said.references,
-        )  # fmt: skip
+            said.id,
+            ROLES[said.role],
+            said.parts,
+            run.conversation,
+            task,
+            said.metadata,
+            said.extensions,
+            said.references,
+        )
 
     def parts_out(self, parts: Parts) -> Parts:
         return parts
 
-    def page(self, page: Page) -> PageOut:
+    def page(self, page: TaskPage) -> PageOut:
         return PageOut([_listed(self.task(shown), shown.run) for shown in page.tasks], page.next, page.size, page.total)
 
     def hook_out(self, hook: Hook) -> HookOut:
@@ -208,11 +225,11 @@ class V1(Writing):
 
 
 def _listed(task: TaskOut, run: Run) -> TaskOut:
-    """A list may hold tasks of several agents; A2A has no field that says whose each is."""
+    """Add the agent to the metadata of a task: a list may have tasks of several agents, and A2A has no field for it."""
     known = {} if task.metadata is UNSET else task.metadata
     return replace(task, metadata={**known, AGENT: run.agent})
 
 
 def _part_in(part: Part) -> Part:
-    """A client may not refer to stored bytes: `blob` is a field of the log, unknown on the wire."""
+    """Remove `blob` from a client's part: it refers to stored bytes and is a field of the log, not of the wire."""
     return replace(part, blob=None) if part.blob is not None else part

@@ -1,4 +1,4 @@
-"""What a push notification looks like on the wire, and what its receiver's answer means."""
+"""Push notifications on the wire: their format, and the meaning of the receiver's response."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -6,18 +6,18 @@ from typing import Any
 
 import httpx2
 
-from parley.core.events import Event
-from parley.core.runs import Run
-from parley.engine.delivery import Verdict
-from parley.engine.exchange import Exchange
-from parley.engine.hooks import Hook
-from parley.engine.offload import off_loop
 from parley.errors import OutboundRefused
 from parley.faces.a2a.dialect import encode
-from parley.faces.a2a.showing import Showing
+from parley.faces.a2a.messages import UpdateShown
+from parley.faces.a2a.streams import Showing
 from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v1 import V1
-from parley.faces.a2a.words import UpdateShown
+from parley.offload import off_loop
+from parley.push.delivery import Verdict
+from parley.push.hooks import Hook
+from parley.runs.rules.events import Event
+from parley.runs.rules.state import Run
+from parley.runs.service import Exchange
 from parley.security.netguard import Outbound
 from parley.telemetry import span
 from parley.telemetry.trace import current, entered, headers_for
@@ -26,14 +26,14 @@ TIMEOUT_S = 15.0
 MAX_REPLY = 64 * 1024
 GONE = 410
 PASSING = frozenset((408, 425, 429))
-"""Statuses below 500 after which the same post may succeed later; any other says that this update is not taken."""
+"""Statuses below 500 after which a retry may succeed; any other means that the receiver rejects this update."""
 
 Sign = Callable[[bytes, dict[str, Any]], Awaitable[tuple[str, str]]]
-"""Makes a detached signature: its protected header and itself."""
+"""Makes a detached signature; returns its protected header and the signature."""
 
 
 class Webhooks:
-    """Posts updates: to clients of 1.0 the update itself, to those of 0.3 the task as it is."""
+    """Posts updates: to clients of 1.0 the update itself, to clients of 0.3 the task in its present state."""
 
     def __init__(self, exchange: Exchange, outbound: Outbound, sign: Sign, base_url: str) -> None:
         self._exchange = exchange
@@ -46,16 +46,20 @@ class Webhooks:
         body = await self._body(hook, run, event)
         if body is None:
             return Verdict("silent")
-        with entered(run.trace), span("push.post", agent=run.agent) as posted:
+        with (
+            entered(run.trace),
+            span("push.post", agent=run.agent, run=run.id, conversation=run.conversation) as posted,
+        ):
             verdict = await self._posted(hook, run, event, body)
             posted.outcome = verdict.how
             return verdict
 
     async def _posted(self, hook: Hook, run: Run, event: Event, body: bytes) -> Verdict:
         headers = {
-            **headers_for(current()), **_headers(hook, event),
+            **headers_for(current()),
+            **_headers(hook, event),
             "x-a2a-signature": await self._signature(body, run, event),
-        }  # fmt: skip
+        }
         try:
             reply = await self._outbound.send(
                 "POST", hook.url, headers=headers, content=body, timeout_s=TIMEOUT_S, max_bytes=MAX_REPLY
@@ -78,7 +82,8 @@ class Webhooks:
         return await off_loop(shown.size, lambda: encode(self._old.task(shown)))
 
     async def _signature(self, body: bytes, run: Run, event: Event) -> str:
-        """Over exactly these bytes, with who, what and when in its header, so that no other post can borrow it."""
+        """Sign exactly these bytes, with task, event and time in the header, so that the signature fits no other
+        post."""
         protected, signature = await self._sign(body, {"iat": int(time.time()), "task": run.id, "event": event.seq})
         return f"{protected}..{signature}"
 

@@ -1,1 +1,1 @@
-"""Agents as the tools of an MCP server (`/mcp`, streamable HTTP): any MCP client can use any agent."""
+"""Face of MCP (`/mcp`, streamable HTTP): agents are tools of an MCP server, so that any MCP client can use them."""

@@ -1,4 +1,4 @@
-"""The endpoint `/mcp`. It keeps nothing between two requests that another replica would miss."""
+"""The endpoint `/mcp`. It keeps no state between requests that another replica would need."""
 
 import asyncio
 import secrets
@@ -8,22 +8,13 @@ import msgspec
 from msgspec import UNSET, Struct
 from starlette.types import Receive, Scope, Send
 
-from parley.core.access import demand
-from parley.engine.exchange import Exchange
-from parley.engine.roster import AGENTS
 from parley.errors import MediaTypeNotSupported, MethodNotAllowed, ParleyError, UnknownMethod
-from parley.faces import sse
-from parley.faces.http import MAX_BODY, Headers, answer, check_text, header, is_json, read_json, retry_headers
-from parley.faces.identity import demanded
-from parley.faces.mcp import envelope
-from parley.faces.mcp.calls import Call, Calls, Mark
-from parley.faces.mcp.contents import Block
-from parley.faces.mcp.faults import BROKEN, failure
-from parley.faces.mcp.following import Following, News
-from parley.faces.mcp.resources import TEMPLATES, Resources
-from parley.faces.mcp.results import refused, result_of
-from parley.faces.mcp.tools import Arguments, agent_of, tool_of, usable
-from parley.faces.mcp.words import (
+from parley.execution.agents import AGENTS
+from parley.faces.mcp import messages
+from parley.faces.mcp.calls import Following, Mark, McpCall, McpCalls, News
+from parley.faces.mcp.contents import Block, refused, result_of
+from parley.faces.mcp.messages import (
+    BROKEN,
     HANDSHAKE,
     MODERN,
     PRIMED,
@@ -33,15 +24,22 @@ from parley.faces.mcp.words import (
     VERSION,
     CallId,
     CallParams,
-    CancelParams,
     Hello,
     ListenParams,
-    Params,
+    McpCancelParams,
+    McpParams,
     ReadParams,
+    failure,
     read,
 )
-from parley.faces.patience import Patience
-from parley.faces.rpc import Id, InvalidRequest, Request, id_of, parse
+from parley.faces.mcp.tools import TEMPLATES, Arguments, Resources, agent_of, tool_of, usable
+from parley.http import sse
+from parley.http.face import demanded
+from parley.http.jsonrpc import Id, InvalidRequest, RpcRequest, id_of, parse
+from parley.http.requests import MAX_BODY, Headers, answer, check_text, header, is_json, read_json, retry_headers
+from parley.http.sse import KeepAlive
+from parley.runs.rules.access import demand
+from parley.runs.service import Exchange
 from parley.telemetry import span, tell
 
 INSTRUCTIONS = (
@@ -55,7 +53,7 @@ METHODS = frozenset(
         "resources/templates/list", "resources/read", "subscriptions/listen",
     )
 )  # fmt: skip
-"""All that is answered; in which revisions, each says itself."""
+"""Methods that are supported; the handling of each checks the revision."""
 _CAPABILITIES = {"tools": {"listChanged": True}, "resources": {}}
 _CHANGED = "notifications/tools/list_changed"
 _LISTS = frozenset(("server/discover", "tools/list", "resources/list", "resources/templates/list", "resources/read"))
@@ -65,7 +63,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Asked(Struct):
-    """What is known of a request so far."""
+    """Facts about a request, collected while it is read."""
 
     scope: Scope
     receive: Receive
@@ -82,12 +80,13 @@ class _Asked(Struct):
         return header(self.scope, SESSION)
 
 
+# Why: docs/decisions/faces.md#implement-mcps-json-rpc-without-the-official-server
 class Mcp:
     def __init__(self, exchange: Exchange, version: str, max_body: int = MAX_BODY) -> None:
         self._exchange = exchange
         self._server = {"name": "parley", "title": "Parley", "version": version}
         self._max_body = max_body
-        self._calls = Calls(exchange)
+        self._calls = McpCalls(exchange)
         self._resources = Resources(exchange)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,28 +96,28 @@ class Mcp:
             case "GET":
                 await self.get(scope, receive, send)
             case _:
-                # The end of a session, of which nothing was kept.
+                # DELETE ends a session, of which nothing is stored.
                 await answer(send, 204, b"")
 
     async def post(self, scope: Scope, receive: Receive, send: Send) -> None:
-        asked = _Asked(scope, receive, send, envelope.is_modern(scope))
+        asked = _Asked(scope, receive, send, messages.is_modern(scope))
         try:
             await self._posted(asked)
         except ParleyError as error:
             await answer(send, *failure(asked.id, error, modern=asked.modern), retry_headers(error))
 
     async def get(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A stream that broke off, or the news that there are other tools; until 2025-11-25."""
-        asked = _Asked(scope, receive, send, envelope.is_modern(scope))
+        """Resume an interrupted stream, or stream changes of the list of tools; for revisions up to 2025-11-25."""
+        asked = _Asked(scope, receive, send, messages.is_modern(scope))
         try:
             principal = demanded(scope, "read")
             if asked.modern or not asked.streams:
-                raise MethodNotAllowed("There is no stream for this client here.")
+                raise MethodNotAllowed("GET requires a revision up to 2025-11-25 and Accept: text/event-stream.")
             last = header(scope, b"last-event-id")
             if last is None:
                 return await sse.write(receive, send, self._changes(b"", _note(_CHANGED)), _same)
             mark = Mark.parse(last)
-            call = Call(principal, mark.id, asked.session, mark.token)
+            call = McpCall(principal, mark.id, asked.session, mark.token)
             return await self._stream(asked, call, await self._calls.resume(call, mark))
         except MethodNotAllowed as error:
             return await answer(send, 405, failure(None, error, modern=True)[1], [(b"allow", b"POST")])
@@ -128,7 +127,7 @@ class Mcp:
     async def _posted(self, asked: _Asked) -> None:
         body = await read_json(asked.receive, self._max_body)
         if not is_json(asked.scope):
-            raise MediaTypeNotSupported("A request is application/json.")
+            raise MediaTypeNotSupported("Content-Type must be application/json.")
         check_text(body)
         try:
             request = parse(body)
@@ -138,12 +137,12 @@ class Mcp:
         if request.id is UNSET:
             return await self._notified(asked, request)
         if not isinstance(request.id, str | int):
-            raise InvalidRequest("The `id` of a request is a text or a whole number.")
+            raise InvalidRequest("`id` must be a string or a whole number.")
         asked.id = request.id
         given = b"{}" if request.params is UNSET else request.params
-        params = read(Params, given)
+        params = read(McpParams, given)
         if asked.modern:
-            envelope.check(asked.scope, request.method, params)
+            messages.check(asked.scope, request.method, params)
         if request.method not in METHODS:
             raise _unknown(request.method)
         if request.method == "tools/call":
@@ -156,14 +155,15 @@ class Mcp:
             started = [(SESSION, secrets.token_urlsafe(24).encode())]
         return await answer(asked.send, 200, self._reply(asked, request.method, result), started)
 
-    async def _notified(self, asked: _Asked, request: Request) -> None:
-        """Since 2026-07-28 there is nothing to tell us. A cancel is believed only of who knows its session."""
+    async def _notified(self, asked: _Asked, request: RpcRequest) -> None:
+        """Handle a notification. Revision 2026-07-28 has none for servers. A cancel is accepted only with the session
+        id of its request."""
         principal = demanded(asked.scope)
         if asked.modern:
-            envelope.check_version(header(asked.scope, VERSION) or "")
+            messages.check_version(header(asked.scope, VERSION) or "")
         elif request.method == "notifications/cancelled" and request.params is not UNSET:
-            cancel = read(CancelParams, request.params)
-            await self._calls.cancel(Call(principal, cancel.request_id, asked.session), cancel.reason)
+            cancel = read(McpCancelParams, request.params)
+            await self._calls.cancel(McpCall(principal, cancel.request_id, asked.session), cancel.reason)
         await answer(asked.send, 202, b"")
 
     async def _result(self, asked: _Asked, method: str, given: bytes | msgspec.Raw) -> Block:
@@ -188,10 +188,10 @@ class Mcp:
             case _:
                 raise _unknown(method)
 
-    async def _called(self, asked: _Asked, id_: CallId, wanted: CallParams, params: Params) -> None:
+    async def _called(self, asked: _Asked, id_: CallId, wanted: CallParams, params: McpParams) -> None:
         principal = demanded(asked.scope)
         key = header(asked.scope, b"idempotency-key") or params.about.key
-        call = Call(principal, id_, None if asked.modern else asked.session, params.about.token, key)
+        call = McpCall(principal, id_, None if asked.modern else asked.session, params.about.token, key)
         agent = agent_of(self._exchange, principal, wanted.name)
         try:
             following = await self._calls.begin(call, agent, read(Arguments, wanted.arguments, "arguments"))
@@ -203,9 +203,9 @@ class Mcp:
             return await self._stream(asked, call, following)
         return await self._wait(asked, call, following)
 
-    async def _wait(self, asked: _Asked, call: Call, following: Following) -> None:
-        """For a client that takes one answer and no events."""
-        patience = Patience(asked.send)
+    async def _wait(self, asked: _Asked, call: McpCall, following: Following) -> None:
+        """Answer a client that accepts one response and no events."""
+        patience = KeepAlive(asked.send)
         try:
             async for _ in following.steps():
                 pass
@@ -220,7 +220,7 @@ class Mcp:
             self._calls.left(call)
         await patience.answer(status, reply)
 
-    async def _stream(self, asked: _Asked, call: Call, following: Following) -> None:
+    async def _stream(self, asked: _Asked, call: McpCall, following: Following) -> None:
         frames = self._frames(asked, call, following)
         with span("runtime.stream") as streamed:
             try:
@@ -237,9 +237,9 @@ class Mcp:
                 self._calls.left(call)
         gone = not following.answered and not self._exchange.streams.stopping
         if gone and asked.modern and call.key is None:
-            await self._calls.stop(call, following.view.run.id, "The client hung up.")
+            await self._calls.stop(call, following.view.run.id, "The client disconnected.")
 
-    async def _frames(self, asked: _Asked, call: Call, following: Following) -> AsyncGenerator[sse.Chunk, None]:
+    async def _frames(self, asked: _Asked, call: McpCall, following: Following) -> AsyncGenerator[sse.Chunk, None]:
         if (header(asked.scope, VERSION) or "") == PRIMED:
             yield sse.message(b"", _mark(call, following)), False
         async for news in following.steps():
@@ -249,7 +249,7 @@ class Mcp:
         following.answered = True
         yield sse.message(reply), True
 
-    def _told(self, asked: _Asked, call: Call, following: Following, news: News) -> bytes:
+    def _told(self, asked: _Asked, call: McpCall, following: Following, news: News) -> bytes:
         params: Block = {"progressToken": call.token, "progress": news.seq, "message": news.text}
         id_ = "" if asked.modern else _mark(call, following, news.seq)
         return sse.message(_note("notifications/progress", params), id_)
@@ -261,7 +261,7 @@ class Mcp:
         principal = demanded(asked.scope)
         demand(principal, "read")
         if not asked.streams:
-            raise InvalidRequest("What happens is told by events: accept text/event-stream.")
+            raise InvalidRequest("Notifications are sent as events: send Accept: text/event-stream.")
         about: Block = {"_meta": {SUBSCRIPTION: id_}}
         agreed = {"toolsListChanged": True} if wanted.notifications.tools_list_changed else {}
         heard = _note("notifications/subscriptions/acknowledged", {"notifications": agreed, **about})
@@ -269,7 +269,7 @@ class Mcp:
         await sse.write(asked.receive, asked.send, steps, _same)
 
     async def _changes(self, first: bytes, changed: bytes) -> AsyncGenerator[sse.Chunk, None]:
-        with self._exchange.agents.changes.hung((AGENTS,)) as bell:
+        with self._exchange.agents.changes.subscribed((AGENTS,)) as bell:
             yield sse.message(first) if first else b"", False
             while True:
                 try:
@@ -302,7 +302,7 @@ def _meta(result: Block) -> dict[str, object]:
     return msgspec.convert(said, dict[str, object]) if said is not None else {}
 
 
-def _mark(call: Call, following: Following, cursor: int | None = None) -> str:
+def _mark(call: McpCall, following: Following, cursor: int | None = None) -> str:
     at = following.cursor if cursor is None else cursor
     return str(Mark(following.view.run.id, at, following.since, call.id, call.token))
 

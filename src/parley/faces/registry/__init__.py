@@ -1,1 +1,1 @@
-"""Contract 004 on the wire: nodes register, are found and followed. It calls them workspaces."""
+"""Face of the registry and proxy (004): registration, discovery and events of nodes, which it calls workspaces."""

@@ -1,162 +1,186 @@
-"""`/workspaces`: nodes as their operators see them: made, placed, watched and removed."""
+"""Routes of nodes for their operators, `/workspaces`: create, list, change, watch and remove nodes."""
 
-from msgspec.structs import replace
-from starlette.routing import Route
-from starlette.types import Receive, Scope
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
+
+import msgspec
+from starlette.types import Receive, Send
 
 from parley.clock import Clock, iso, now_ms
-from parley.core.nodes import ACTIVITY_TYPES, Activity, NewNode, Node, Patch, check_id
-from parley.engine.nodes import Nodes
-from parley.engine.ports.nodes import NodeQuery
-from parley.errors import Invalid, NodeNotFound, NotFound
-from parley.faces.registry.callers import Callers, by_principal, owner_of
-from parley.faces.registry.serving import (
-    MAX_PAGE,
-    Reply,
-    body_of,
-    id_of,
-    number_of,
-    page_headers,
-    query_of,
-    route,
-)
-from parley.faces.registry.showing import activity_view, node_view, peer_view
+from parley.errors import Invalid, InvalidCursor, NotFound
+from parley.faces.registry.face import MAX_PAGE, Caller, Callers, NodeFace, id_of, number_of, page_headers
+from parley.faces.registry.messages import activity_view, event_view, node_view, peer_view
+from parley.http.face import Request, Response, Streamed, operation
+from parley.http.sse import KEEP_ALIVE_S, Chunk, frame, write
+from parley.nodes.rules import ACTIVITY_TYPES, NewNode, NodeActivity, NodeEvent, NodePatch, check_id
+from parley.nodes.service import Nodes
+from parley.nodes.store import NodeQuery
+from parley.nodes.tokens import digest, new_token
 from parley.security.netguard import Guard, check_places
-from parley.security.nodes import digest, new_token
 
 MAX_ACTIVITIES = 500
 DEFAULT_ACTIVITIES = 100
 MAX_ACTIVITY = 1024 * 1024
+_TYPES = f"activity_type must be one of {', '.join(ACTIVITY_TYPES)}"
 
 
-class WorkspaceCalls:
-    def __init__(self, nodes: Nodes, callers: Callers, guard: Guard, clock: Clock = now_ms) -> None:
+class NodeStreams(NodeFace):
+    """Streams the events of nodes: numbered, resumable, and only of nodes that the caller may see."""
+
+    def __init__(self, nodes: Nodes, callers: Callers) -> None:
+        super().__init__(callers)
         self._nodes = nodes
-        self._callers = callers
+
+    @operation("GET", "/workspaces/events/stream", more="member")
+    async def all(self, request: Request[Caller]) -> Streamed:
+        return await self._stream(request, None)
+
+    @operation("GET", "/workspaces/{id}/events/stream", more="member")
+    async def one(self, request: Request[Caller]) -> Streamed:
+        id_ = id_of(request)
+        await self._nodes.check_visible(request.caller.node, id_)
+        await self._nodes.get(id_)
+        return await self._stream(request, id_)
+
+    async def _stream(self, request: Request[Caller], id_: str | None) -> Streamed:
+        events = await self._nodes.follow(request.caller.node, id_, _cursor(request), KEEP_ALIVE_S)
+        return partial(_write, events)
+
+
+class Workspaces(NodeFace):
+    def __init__(self, nodes: Nodes, callers: Callers, guard: Guard, clock: Clock = now_ms) -> None:
+        super().__init__(callers)
+        self._nodes = nodes
         self._guard = guard
         self._clock = clock
 
-    def routes(self) -> list[Route]:
-        return [
-            route("POST", "/workspaces", self.create),
-            route("GET", "/workspaces", self.list),
-            route("GET", "/workspaces/{id}", self.show),
-            route("PATCH", "/workspaces/{id}", self.patch),
-            route("DELETE", "/workspaces/{id}", self.remove),
-            route("GET", "/workspaces/{id}/hierarchy", self.hierarchy),
-            route("GET", "/workspaces/{id}/tokens", self.tokens),
-            route("POST", "/workspaces/{id}/tokens", self.issue),
-            route("DELETE", "/workspaces/{id}/tokens", self.revoke),
-            route("DELETE", "/workspaces/{id}/tokens/{prefix}", self.revoke),
-            route("GET", "/workspaces/{id}/activity", self.activity),
-            route("POST", "/workspaces/{id}/activity", self.report),
-        ]
-
-    async def create(self, scope: Scope, receive: Receive) -> Reply:
-        """With the token that lets it register the first time, where that needs one."""
-        by_principal(scope, "admin")
-        asked = await body_of(receive, NewNode)
-        if asked.url:
-            await check_places(self._guard, asked.url)
+    @operation("POST", "/workspaces", permission="admin", body=NewNode)
+    async def create(self, request: Request[Caller], new: NewNode) -> Response:
+        """Create a node; return it with a registration token. Its first registration needs the token if the server
+        requires credentials."""
+        if new.url:
+            await check_places(self._guard, new.url)
         token, _ = new_token(self._clock())
-        node = await self._nodes.create(asked, digest(token))
-        return Reply(201, {**node_view(node), "registration_token": token})
+        node = await self._nodes.create(new, digest(token))
+        return Response(201, {**node_view(node), "registration_token": token})
 
-    async def list(self, scope: Scope, receive: Receive) -> Reply:
-        by_principal(scope, "admin")
-        query = query_of(scope)
+    @operation("GET", "/workspaces", permission="admin")
+    async def list(self, request: Request[Caller]) -> Response:
+        query = request.query
         parent, limit = query.get("parent_id"), number_of(query, "limit", MAX_PAGE, MAX_PAGE) or MAX_PAGE
         found = await self._nodes.store.find(
             NodeQuery(
-                parent=check_id(parent) if parent else None, words=query.get("q", ""), cards=True, limit=limit,
-                removed=query.get("removed") == "true", after=query.get("after", ""),
+                parent=check_id(parent) if parent else None,
+                words=query.get("q", ""),
+                cards=True,
+                limit=limit,
+                removed=query.get("removed") == "true",
+                after=query.get("after", ""),
             )
-        )  # fmt: skip
-        return Reply(200, [node_view(node) for node in found], page_headers([node.id for node in found], limit))
+        )
+        return Response(200, [node_view(node) for node in found], page_headers([node.id for node in found], limit))
 
-    async def show(self, scope: Scope, receive: Receive) -> Reply:
-        """What another node may not talk to does not exist for it."""
-        id_ = id_of(scope)
-        caller = await self._callers.asking(scope, id_)
-        if caller.node is not None and not await self._nodes.check_access(caller.node.id, id_):
-            raise NodeNotFound("workspace not found")
-        node = await self._current(id_)
-        return Reply(200, node_view(node) if caller.owns(id_) else peer_view(node, internal=caller.node is not None))
+    @operation("GET", "/workspaces/{id}")
+    async def show(self, request: Request[Caller]) -> Response:
+        """Return a node. To a node that may not call it, it answers 404."""
+        id_, caller = id_of(request), request.caller
+        await self._nodes.check_visible(caller.node, id_)
+        node = await self._nodes.current(id_)
+        shown = node_view(node) if caller.owns(id_) else peer_view(node, internal=caller.node is not None)
+        return Response(200, shown)
 
-    async def patch(self, scope: Scope, receive: Receive) -> Reply:
-        id_ = id_of(scope)
-        by_principal(scope, "admin")
-        asked = await body_of(receive, Patch)
-        if isinstance(asked.host_url, str) and asked.host_url:
-            await check_places(self._guard, asked.host_url)
-        await self._nodes.patch(id_, asked)
-        return Reply(200, node_view(await self._current(id_)))
+    @operation("PATCH", "/workspaces/{id}", permission="admin", body=NodePatch)
+    async def patch(self, request: Request[Caller], patch: NodePatch) -> Response:
+        id_ = id_of(request)
+        if isinstance(patch.host_url, str) and patch.host_url:
+            await check_places(self._guard, patch.host_url)
+        await self._nodes.patch(id_, patch)
+        return Response(200, node_view(await self._nodes.current(id_)))
 
-    async def _current(self, id_: str) -> Node:
-        """The node with its card and its latest heartbeat."""
-        node = await self._nodes.get(id_, card=True)
-        return replace(node, beat=self._nodes.liveness.noted(node))
-
-    async def remove(self, scope: Scope, receive: Receive) -> Reply:
-        id_, query = id_of(scope), query_of(scope)
-        by_principal(scope, "admin")
+    @operation("DELETE", "/workspaces/{id}", permission="admin")
+    async def remove(self, request: Request[Caller]) -> Response:
+        query = request.query
         cascade = query.get("cascade") == "true"
-        gone = await self._nodes.remove(id_, forwarded_to=query.get("forwarded_to"), cascade=cascade)
-        return Reply(200, {"status": "removed", "removed": [node.id for node in gone]})
+        gone = await self._nodes.remove(id_of(request), forwarded_to=query.get("forwarded_to"), cascade=cascade)
+        return Response(200, {"status": "removed", "removed": [node.id for node in gone]})
 
-    async def hierarchy(self, scope: Scope, receive: Receive) -> Reply:
-        id_ = id_of(scope)
-        caller = await self._callers.asking(scope, id_)
-        owner_of(caller, id_)
-        above, node, children = await self._nodes.family(id_)
-        ids = [one.id for one in (*above, *children)] if caller.node is not None else []
-        reachable = await self._nodes.hierarchy.reachable(id_, ids) if ids else ()
+    @operation("GET", "/workspaces/{id}/hierarchy", more="owner")
+    async def hierarchy(self, request: Request[Caller]) -> Response:
+        above, node, children = await self._nodes.family(id_of(request))
+        ids = [one.id for one in (*above, *children)] if request.caller.node is not None else []
+        reachable = await self._nodes.hierarchy.reachable(node.id, ids) if ids else ()
         shown = {
             "ancestors": [peer_view(one, internal=one.id in reachable) for one in above],
             "children": [peer_view(one, internal=one.id in reachable) for one in children],
         }
-        return Reply(200, {**node_view(node), **shown})
+        return Response(200, {**node_view(node), **shown})
 
-    async def tokens(self, scope: Scope, receive: Receive) -> Reply:
-        id_ = id_of(scope)
-        owner_of(await self._callers.asking(scope, id_), id_)
-        node = await self._nodes.get(id_)
-        return Reply(200, [{"prefix": one.prefix, "created_at": iso(one.created_at)} for one in node.tokens])
+    @operation("GET", "/workspaces/{id}/tokens", more="owner")
+    async def tokens(self, request: Request[Caller]) -> Response:
+        node = await self._nodes.get(id_of(request))
+        return Response(200, [{"prefix": one.prefix, "created_at": iso(one.created_at)} for one in node.tokens])
 
-    async def issue(self, scope: Scope, receive: Receive) -> Reply:
-        """One more token, for an operator to hand over; the others stay good."""
-        id_ = id_of(scope)
-        by_principal(scope, "admin")
-        token, kept = new_token(self._clock())
-        await self._nodes.add_token(id_, kept)
-        return Reply(201, {"auth_token": token, "prefix": kept.prefix})
+    @operation("POST", "/workspaces/{id}/tokens", permission="admin")
+    async def issue(self, request: Request[Caller]) -> Response:
+        """Issue an additional token, which an operator passes on; existing tokens stay valid."""
+        token, stored = new_token(self._clock())
+        await self._nodes.add_token(id_of(request), stored)
+        return Response(201, {"auth_token": token, "prefix": stored.prefix})
 
-    async def revoke(self, scope: Scope, receive: Receive) -> Reply:
-        id_ = id_of(scope)
-        owner_of(await self._callers.asking(scope, id_), id_)
-        prefix = scope["path_params"].get("prefix")
-        gone = await self._nodes.revoke_tokens(id_, prefix)
-        if prefix is not None and not gone:
+    @operation("DELETE", "/workspaces/{id}/tokens/{prefix}", more="owner")
+    @operation("DELETE", "/workspaces/{id}/tokens", more="owner")
+    async def revoke(self, request: Request[Caller]) -> Response:
+        prefix = request.path.get("prefix")
+        revoked = await self._nodes.revoke_tokens(id_of(request), prefix)
+        if prefix is not None and not revoked:
             raise NotFound("token not found")
-        return Reply(200, {"status": "revoked", "revoked": gone})
+        return Response(200, {"status": "revoked", "revoked": revoked})
 
-    async def activity(self, scope: Scope, receive: Receive) -> Reply:
-        """The newest first; go on with `before` and the last id."""
-        id_, query = id_of(scope), query_of(scope)
-        owner_of(await self._callers.asking(scope, id_), id_)
+    @operation("GET", "/workspaces/{id}/activity", more="owner")
+    async def activity(self, request: Request[Caller]) -> Response:
+        """List activities, newest first; for the next page, send the last id as `before`."""
+        id_, query = id_of(request), request.query
         kind = query.get("type")
         if kind is not None and kind not in ACTIVITY_TYPES:
             raise Invalid(_TYPES, field="type")
         limit = number_of(query, "limit", DEFAULT_ACTIVITIES, MAX_ACTIVITIES) or DEFAULT_ACTIVITIES
         await self._nodes.get(id_)
         found = await self._nodes.activities(id_, kind, number_of(query, "before"), limit)
-        return Reply(200, [activity_view(event) for event in found])
+        return Response(200, [activity_view(event) for event in found])
 
-    async def report(self, scope: Scope, receive: Receive) -> Reply:
-        id_ = id_of(scope)
-        owner_of(await self._callers.asking(scope, id_), id_)
-        await self._nodes.log(id_, await body_of(receive, Activity, MAX_ACTIVITY))
-        return Reply(201, {"status": "logged"})
+    @operation("POST", "/workspaces/{id}/activity", more="owner", body=NodeActivity, limit=MAX_ACTIVITY)
+    async def report(self, request: Request[Caller], activity: NodeActivity) -> Response:
+        await self._nodes.log(id_of(request), activity)
+        return Response(201, {"status": "logged"})
 
 
-_TYPES = f"activity_type must be one of {', '.join(ACTIVITY_TYPES)}"
+_encode = msgspec.json.Encoder().encode
+
+
+async def _write(events: AsyncGenerator[list[NodeEvent], None], receive: Receive, send: Send) -> None:
+    async with aclosing(_chunks(events)) as chunks:
+        await write(receive, send, chunks, lambda chunk: chunk)
+
+
+async def _chunks(steps: AsyncGenerator[list[NodeEvent], None]) -> AsyncGenerator[Chunk, None]:
+    async with aclosing(steps):
+        async for events in steps:
+            yield b"".join(map(_frame, events)), False
+    yield b"", True
+
+
+def _frame(event: NodeEvent) -> bytes:
+    data = _encode(event_view(event))
+    return frame(event.seq, data) if event.seq else b"data: %b\n\n" % data
+
+
+def _cursor(request: Request[Caller]) -> int | None:
+    text = request.header(b"last-event-id")
+    if text is None:
+        text = request.query.get("after")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise InvalidCursor("Last-Event-ID must be an integer >= 0")
+    return int(text)

@@ -1,1 +1,1 @@
-"""The MCP host: servers of tools, their sessions, and calls that end when they should."""
+"""MCP host: servers of tools, their sessions, and calls with time limits."""

@@ -1,4 +1,5 @@
-"""The servers that agents may use, each with one session; what an agent may not use does not exist for it."""
+"""MCP servers that agents may use, each with one session. Servers that an agent may not use are reported as not
+found."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -7,46 +8,50 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from parley import extras
-from parley.core.agents import Agent
-from parley.core.canonical import Fields
-from parley.core.mcp import McpServer, Offer, Progressed, called, permits, servers_for
-from parley.engine.ports import ToolResult
 from parley.errors import ToolAmbiguous, ToolNotFound
-from parley.tools.mcp.faults import Fault, NotStarted
-from parley.tools.mcp.words import OpenTransport, State
+from parley.json_values import Fields
+from parley.runs.rules.agents import Agent
+from parley.tools.mcp.errors import McpError, NotStarted, OpenTransport, State
+from parley.tools.providers import ToolResult
+from parley.tools.rules.mcp import McpServer, Progressed, ToolOffer, called, permits, servers_for
 
 if TYPE_CHECKING:
-    from parley.tools.mcp.session import Session
+    from parley.tools.mcp.session import McpSession
 
 Place = tuple[str, str]
-"""Whose server it is (an agent's slug, empty for everybody's), and its name."""
+"""Owner of the server (an agent's slug, empty for a common server), and its name."""
+
+_SHOWN = 200
+"""Characters of an unknown name that an error repeats."""
+_MOST = 50
+"""Number of tools that an error names."""
 
 
 class ServerStatus(Struct, frozen=True):
-    """How a server fares, for its operator."""
+    """Status of a server, for its operator."""
 
     name: str
     agent: str
-    """Whose it is; empty for everybody's."""
+    """Slug of the agent that owns it; empty for a common server."""
     kind: str
     state: State
     reason: str
     starts: int
-    tools: tuple[Offer, ...]
+    tools: tuple[ToolOffer, ...]
 
 
 class Host:
     def __init__(self, common: Sequence[McpServer], open_transport: OpenTransport) -> None:
         self._common = list(common)
         self._open_transport = open_transport
-        self._sessions: dict[Place, Session] = {}
+        self._sessions: dict[Place, McpSession] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def offers(self, agent: Agent) -> list[Offer]:
+    async def offers(self, agent: Agent) -> list[ToolOffer]:
         found, _ = await self._listed(agent)
         return found
 
-    async def find(self, agent: Agent, tool: str, within_s: float) -> Offer:
+    async def find(self, agent: Agent, tool: str, within_s: float) -> ToolOffer:
         server, slash, name = tool.partition("/")
         named = {one.name for one in self._servers(agent)}
         wanted = [one for one in self._servers(agent) if one.name == server] if slash and server in named else None
@@ -57,36 +62,39 @@ class Host:
             raise ToolAmbiguous(f"Several servers have a tool {tool}: write {' or '.join(names)}.", tools=names)
         if meant:
             return meant[0]
-        # Whether it has the tool is not known; that it cannot be reached is what its caller has to hear.
-        unknown = [Offer(one.name, name if wanted else tool) for one in silent if wanted or not slash]
+        # It is not known whether the server has the tool. The error must say that the server cannot be reached.
+        unknown = [ToolOffer(one.name, name if wanted else tool) for one in silent if wanted or not slash]
         allowed = [one for one in unknown if self._permits(agent, one)]
         if allowed:
             return allowed[0]
-        raise ToolNotFound(f"Agent {agent.slug} has no tool {tool}.")
+        raise _no_tool(agent, tool, [one.full for one in found])
 
-    def server(self, agent: Agent, offer: Offer) -> McpServer:
+    def server(self, agent: Agent, offer: ToolOffer) -> McpServer:
         return next(one for one in self._servers(agent) if one.name == offer.server)
 
     async def call(
-        self, agent: Agent, offer: Offer, given: Fields, progressed: Progressed | None = None
-    ) -> ToolResult:  # fmt: skip
+        self, agent: Agent, offer: ToolOffer, given: Fields, progressed: Progressed | None = None
+    ) -> ToolResult:
         try:
             session = self._session(agent, self.server(agent, offer))
             return ToolResult("succeeded", {"output": await session.call(offer.name, given, progressed)})
-        except Fault as fault:
+        except McpError as fault:
             return ToolResult(
-                "failed", {"code": fault.code}, message=fault.message, effect="none" if fault.unsent else "unknown",
+                "failed",
+                {"code": fault.code},
+                message=_words(offer, fault),
+                effect="none" if fault.unsent else "unknown",
                 well=not fault.ill,
-            )  # fmt: skip
+            )
 
     async def status(self, agents: Iterable[Agent]) -> list[ServerStatus]:
-        """All servers, each asked for its tools."""
+        """Return the status of all servers; each is asked for its tools."""
         places = {**{("", one.name): one for one in self._common}}
         places |= {(agent.slug, one.name): one for agent in agents for one in agent.mcp}
         return list(await asyncio.gather(*(self._status(place, one) for place, one in places.items())))
 
     async def keep(self, agents: Iterable[Agent]) -> None:
-        """Let go of servers that no definition names any more."""
+        """Close sessions of servers that no definition names any more."""
         places = {("", one.name): one for one in self._common}
         places |= {(agent.slug, one.name): one for agent in agents for one in agent.mcp}
         for place, session in list(self._sessions.items()):
@@ -100,19 +108,19 @@ class Host:
 
     async def _listed(
         self, agent: Agent, servers: Sequence[McpServer] | None = None, within_s: float | None = None
-    ) -> tuple[list[Offer], list[McpServer]]:
-        """What the agent may use, and the servers that did not say."""
+    ) -> tuple[list[ToolOffer], list[McpServer]]:
+        """Return the tools that the agent may use, and the servers that did not answer."""
         asked = self._servers(agent) if servers is None else servers
         answers = await asyncio.gather(*(self._offers_of(agent, one, within_s or one.start_timeout_s) for one in asked))
         found = [offer for offers in answers if offers is not None for offer in offers]
         silent = [one for one, offers in zip(asked, answers, strict=True) if offers is None]
         return [one for one in found if self._permits(agent, one)], silent
 
-    async def _offers_of(self, agent: Agent, server: McpServer, within_s: float) -> list[Offer] | None:
+    async def _offers_of(self, agent: Agent, server: McpServer, within_s: float) -> list[ToolOffer] | None:
         try:
             async with asyncio.timeout(within_s):
                 return await self._session(agent, server).offers()
-        except (Fault, TimeoutError):
+        except (McpError, TimeoutError):
             return None
 
     async def _status(self, place: Place, server: McpServer) -> ServerStatus:
@@ -123,20 +131,20 @@ class Host:
             return ServerStatus(server.name, place[0], kind, "failed", fault.message, 0, ())
         try:
             tools = tuple(await session.offers())
-        except Fault:
+        except McpError:
             tools = ()
         return ServerStatus(server.name, place[0], kind, session.state, session.reason, session.starts, tools)
 
     def _servers(self, agent: Agent) -> list[McpServer]:
         return servers_for(agent.tools, agent.mcp, self._common)
 
-    def _permits(self, agent: Agent, offer: Offer) -> bool:
+    def _permits(self, agent: Agent, offer: ToolOffer) -> bool:
         return permits(agent.tools, offer, own=any(one.name == offer.server for one in agent.mcp))
 
-    def _session(self, agent: Agent, server: McpServer) -> "Session":
+    def _session(self, agent: Agent, server: McpServer) -> "McpSession":
         return self._at((agent.slug if server in agent.mcp else "", server.name), server)
 
-    def _at(self, place: Place, server: McpServer) -> "Session":
+    def _at(self, place: Place, server: McpServer) -> "McpSession":
         session = self._sessions.get(place)
         if session is not None and session.server != server:
             closing = asyncio.get_running_loop().create_task(session.close())
@@ -148,11 +156,25 @@ class Host:
         return session
 
 
-def _session_type() -> "type[Session]":
+def _words(offer: ToolOffer, fault: McpError) -> str:
+    """Return the message of a fault; it names the server if the fault says something about it."""
+    if not fault.ill:
+        return fault.message
+    how = "is not available" if fault.unsent else "failed"
+    return f"The MCP server {offer.server} {how}: {fault.message}"
+
+
+def _no_tool(agent: Agent, tool: str, names: list[str]) -> ToolNotFound:
+    shown = ", ".join(names[:_MOST]) + (f" and {len(names) - _MOST} more" if len(names) > _MOST else "")
+    message = f"Agent {agent.slug} has no tool {tool[:_SHOWN]}; it has {shown or 'none'}."
+    return ToolNotFound(message, tool=tool[:_SHOWN], available=names[:_MOST])
+
+
+def _session_type() -> "type[McpSession]":
     try:
         extras.check("mcp", "Every MCP server")
     except extras.ExtraMissing as error:
         raise NotStarted(error.message) from None
-    from parley.tools.mcp.session import Session
+    from parley.tools.mcp.session import McpSession
 
-    return Session
+    return McpSession

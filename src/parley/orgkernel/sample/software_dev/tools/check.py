@@ -1,4 +1,4 @@
-"""Says what is wrong with Python and JSON files. With --strict a fault is a failure."""
+"""Checks Python and JSON files for errors. With --strict an error is a failure."""
 
 import json
 import sys

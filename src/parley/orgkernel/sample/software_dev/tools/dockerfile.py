@@ -1,4 +1,4 @@
-"""Writes a Dockerfile, and says whether Docker answers."""
+"""Writes a Dockerfile, and checks whether Docker is available."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""Shows the line of a Python or JSON file at which its fault lies, and the lines around it."""
+"""Shows the line with the error in a Python or JSON file, and the lines around it."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ AROUND = 2
 
 
 def cause(path: Path) -> tuple[int, str] | None:
-    """The number of the line, and what is wrong with it."""
+    """Return the number of the line, and the error in it."""
     text = path.read_text(errors="replace")
     try:
         if path.suffix == ".py":

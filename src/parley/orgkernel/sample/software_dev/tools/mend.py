@@ -1,4 +1,4 @@
-"""Writes a tidied copy of a file, with the colon or bracket that a Python file may lack. The original stays."""
+"""Writes a cleaned-up copy of a file, and adds a missing colon or bracket to a Python file. The original is kept."""
 
 import sys
 from pathlib import Path

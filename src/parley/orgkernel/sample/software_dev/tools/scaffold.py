@@ -1,4 +1,4 @@
-"""Lays out a module that says what it is for, and a test that runs it. What it is for comes on standard input."""
+"""Creates a module that states its purpose, and a test that runs it. The purpose is read from standard input."""
 
 import re
 import sys

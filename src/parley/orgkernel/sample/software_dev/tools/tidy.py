@@ -1,4 +1,4 @@
-"""Removes what running Python leaves in a folder; with --all, everything in it."""
+"""Removes files that Python creates when it runs; with --all, everything in the folder."""
 
 import shutil
 import sys

@@ -1,1 +1,0 @@
-"""What is installed: whether something is known against it, and on which terms it is used. `make audit` runs it."""

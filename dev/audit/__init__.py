@@ -1,0 +1,1 @@
+"""Checks all installed packages for known vulnerabilities and for licences. `make audit` runs it."""

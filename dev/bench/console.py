@@ -1,0 +1,158 @@
+"""Pages of the console: what the server needs for one must not depend on how many runs there are."""
+
+import asyncio
+import hashlib
+import statistics
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import uvloop
+from msgspec import Struct
+from starlette.types import ASGIApp
+
+from dev.bench.data import AT_ONCE, DATA
+from dev.bench.rows import Case
+from parley import Text, Turn, agent
+from parley.app import open_exchange, open_faces
+from parley.clock import now_ms
+from parley.ids import RunId, new_conversation_id
+from parley.runs.rules.content import Message, text_part
+from parley.runs.rules.events import Completed, Failed, InputReceived, InputRequired, Payload, Started, Submitted
+from parley.settings import Settings
+from parley.stores.schema import migrations
+from parley.stores.sqlite import SqliteStore
+from parley.testing.logs import LogWriter, put
+
+FEW, MANY = 100, 100_000
+ASKS = 120
+PAGES = {
+    "inbox": "/inbox",
+    "runs": "/runs",
+    "runs-failed": "/runs?state=failed",
+    "runs-waiting": "/runs?state=waiting",
+    "runs-of-one": "/runs?agent=rare",
+    "runs-of-one-done": "/runs?agent=rare&state=completed",
+    "runs-of-all-done": "/runs?agent=common&state=completed",
+    "runs-by-id": "/runs?id={beginning}",
+    "run": "/runs/{run}",
+    "raw": "/runs/{run}/raw",
+    "agents": "/agents",
+    "agent": "/agents/common",
+    "conversations": "/conversations",
+    "orchestrations": "/orchestrations",
+    "organisation": "/organisation",
+    "topology": "/topology",
+    "operations": "/operations",
+    "dead-letters": "/operations/dead",
+    "keys": "/operations/keys",
+}
+
+
+@agent("common")
+async def common(turn: Turn):
+    """Did most of it."""
+    yield Text(turn.text)
+
+
+@agent("rare")
+async def rare(turn: Turn):
+    """Was asked now and then."""
+    yield Text(turn.text)
+
+
+class Filled(Struct, frozen=True):
+    directory: Path
+    run: RunId
+
+
+def cases() -> list[Case]:
+    return [
+        Case(
+            f"console.{name}", "ms", partial(page_cost, MANY, path), f"with {FEW} runs",
+            partial(page_cost, FEW, path), "max", 2.0,
+        )
+        for name, path in PAGES.items()
+    ]  # fmt: skip
+
+
+def page_cost(count: int, path: str) -> float:
+    """Milliseconds from the request to the last byte of its answer, without a network between: the first quartile, as a
+    page takes a millisecond or two and whatever else the machine does takes as much."""
+    return uvloop.run(_page_cost(_filled(count), path))
+
+
+async def _page_cost(filled: Filled, path: str) -> float:
+    async with _serving(filled.directory) as app:
+        asked = path.format(run=filled.run, beginning=filled.run[:-1])
+        times = [await _asked(app, f"/console{asked}") for _ in range(ASKS)]
+    return statistics.quantiles(times[ASKS // 6 :], n=4)[0] * 1e3
+
+
+@asynccontextmanager
+async def _serving(directory: Path) -> AsyncGenerator[ASGIApp, None]:
+    settings = Settings(data_dir=directory)
+    async with (
+        open_exchange(settings, [common, rare]) as exchange,
+        open_faces(exchange, settings, "http://127.0.0.1:8200") as app,
+    ):
+        yield app
+
+
+async def _asked(app: ASGIApp, address: str) -> float:
+    path, _, query = address.partition("?")
+    statuses: list[int] = []
+    scope: dict[str, Any] = {
+        "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query.encode(),
+        "headers": [(b"host", b"127.0.0.1:8200")], "scheme": "http", "root_path": "", "http_version": "1.1",
+    }  # fmt: skip
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    started = perf_counter()
+    await app(scope, receive, send)
+    took = perf_counter() - started
+    assert statuses == [200], (address, statuses)
+    return took
+
+
+def _filled(count: int) -> Filled:
+    recipe = hashlib.sha256(repr([one.sql for one in migrations("sqlite")]).encode()).hexdigest()[:12]
+    directory = DATA / f"console-{count}-{recipe}"
+    stamp = directory / "run.txt"
+    if not stamp.exists():
+        run = uvloop.run(_fill(directory, count))
+        stamp.write_text(run)
+    return Filled(directory, RunId(stamp.read_text()))
+
+
+async def _fill(directory: Path, count: int) -> RunId:
+    store = SqliteStore(directory)
+    logs = [LogWriter(at=now_ms() - (count - number) * 1000) for number in range(count)]
+    for first in range(0, count, AT_ONCE):
+        chunk = enumerate(logs[first : first + AT_ONCE], first)
+        await asyncio.gather(*(put(store, log.append(*_history(number, count))) for number, log in chunk))
+    await store.close()
+    return logs[count // 2].run_id
+
+
+def _history(number: int, count: int) -> Iterator[Payload]:
+    """However many there are, twenty wait, twenty have failed and twenty are of the agent that is rarely asked."""
+    kind = number * 100 // count if number % (count // 100) == 0 else 100
+    yield Submitted("rare" if 40 <= kind < 60 else "common", new_conversation_id(), "local")
+    yield InputReceived(Message("m", (text_part("What did the third quarter bring?"),)))
+    yield Started(1, "r")
+    if kind < 20:
+        yield InputRequired((text_part("Of which year?"),))
+    elif kind < 40:
+        yield Failed("agent_failed", "The report cannot be read.")
+    else:
+        yield Completed((text_part("More than the second."),))

@@ -1,0 +1,260 @@
+"""Cost of a send, a stream and a long run with one to three replicas: `python -m dev.bench.scaling [SECONDS]`.
+
+One, two and three replicas share one PostgreSQL, each with clients of its own; beside them stands one process on
+SQLite. On a machine whose cores everything shares, rates say how many cores there are; the time that each process has
+used a processor, divided by what was done, says what it costs, and holds wherever the processes run. So it is taken for
+replicas, for PostgreSQL and for the clients, together with what PostgreSQL wrote.
+"""
+
+import asyncio
+import json
+import os
+import resource
+import sqlite3
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from msgspec import Struct
+
+from dev.bench.data import scratch
+from dev.bench.peers import WARMUP
+from dev.bench.postgres import server_url
+from dev.bench.rows import Case
+from dev.bench.servers import HERE, rate
+from parley.stores.postgres_pool import Connection, connect
+from parley.stores.sqlite import FILE
+from parley.testing.databases import fresh_database
+from parley.testing.processes import ServerProcess, replicas
+
+AGENTS = HERE / "scaling_agents.py"
+CLIENTS = 32
+"""Clients per replica, so that each replica has as much load, and batches as large, as a single one."""
+BY_RUNS = {"PARLEY_POSTGRES_BATCH": "1", "PARLEY_POSTGRES_WRITERS": "8"}
+"""As for a distributed database: the rows of one run in each transaction."""
+WINDOW_S = 5.0
+STATISTICS_S = 1.5
+"""Time after which a session of PostgreSQL has published its statistics."""
+SCENES = {"send": ("echo", "send"), "stream": ("echo", "stream"), "run": ("long", "send")}
+"""The agent that is asked, and how. A long run has a hundred events and more, each of them committed."""
+COUNTS = (1, 2, 3)
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Written(Struct, frozen=True):
+    """Counters of PostgreSQL since its start."""
+
+    wal_bytes: int = 0
+    commits: int = 0
+    fsyncs: int = 0
+
+    def since(self, before: "Written") -> "Written":
+        return Written(
+            self.wal_bytes - before.wal_bytes, self.commits - before.commits, self.fsyncs - before.fsyncs
+        )  # fmt: skip
+
+
+class Used(Struct, frozen=True):
+    """Seconds of a processor."""
+
+    replicas: float
+    busiest: float
+    """The replica that used most."""
+    postgres: float
+    session: float
+    """The session of PostgreSQL that used most: a replica writes by one."""
+
+
+class Cost(Struct, frozen=True):
+    scene: str
+    store: str
+    done: int
+    events: int
+    seconds: float
+    rate: float
+    p50_ms: float
+    used: Used
+    clients_s: float
+    written: Written
+    load: float
+    """Number of programs that wanted one of the machine's cores (load average)."""
+
+    def micros(self, seconds: float) -> float:
+        return seconds / self.done * 1e6
+
+    @property
+    def server_us(self) -> float:
+        return self.micros(self.used.replicas + self.used.postgres)
+
+    def line(self) -> str:
+        each = self.written
+        cells = [
+            self.scene, self.store, f"{self.rate:,.0f}/s", f"{self.p50_ms:.1f}",
+            f"{self.micros(self.used.replicas):.0f}",
+            f"{self.micros(self.used.postgres):.0f}", f"{self.micros(self.clients_s):.0f}",
+            f"{self.used.busiest / self.seconds:.0%}", f"{self.used.session / self.seconds:.0%}",
+            f"{self.events / self.done:.1f}", f"{each.wal_bytes / self.done:,.0f}", f"{each.commits / self.done:.3f}",
+            f"{each.fsyncs / self.done:.3f}", f"{self.load:.1f}",
+        ]  # fmt: skip
+        return "| " + " | ".join(cells) + " |"
+
+
+HEAD = (
+    "| scene | store | rate | p50 ms | replicas µs | PostgreSQL µs | clients µs | busiest replica | busiest session "
+    "| events | WAL bytes | commits | fsyncs | load |\n" + "|---" * 14 + "|"
+)
+
+
+def cases() -> list[Case]:
+    return [
+        *(_growth(scene, count) for scene in SCENES for count in COUNTS[1:]),
+        Case("scaling.store", "µs a send", partial(server_us, "send", 1), "SQLite", partial(server_us, "send", 0)),
+        Case("scaling.by-runs", "µs a send", partial(server_us, "send", 1, **BY_RUNS), "many runs in a transaction",
+             partial(server_us, "send", 1)),
+    ]  # fmt: skip
+
+
+def _growth(scene: str, count: int) -> Case:
+    return Case(
+        f"scaling.{scene}.{count}", f"µs a {scene}", partial(server_us, scene, count), "one replica",
+        partial(server_us, scene, 1), note=lambda _: "processor time of all replicas and PostgreSQL",
+    )  # fmt: skip
+
+
+def server_us(scene: str, count: int, **env: str) -> float:
+    return uvloop.run(measured(scene, count, WINDOW_S, **env)).server_us
+
+
+async def measured(scene: str, count: int, seconds: float, **env: str) -> Cost:
+    """With so many replicas on PostgreSQL; 0 is one process on SQLite."""
+    with scratch() as directory:
+        if not count:
+            async with _alone(directory) as servers:
+                return await _loaded(scene, "SQLite", servers, seconds, partial(_kept_by_sqlite, directory))
+        url = await fresh_database(server_url())
+        connection = await connect(url)
+        try:
+            async with replicas(count, [AGENTS], directory, url, **env) as servers:
+                named = f"PostgreSQL × {count}{', run by run' if env else ''}"
+                return await _loaded(scene, named, servers, seconds, partial(_kept, connection), connection)
+        finally:
+            await connection.close()
+
+
+@asynccontextmanager
+async def _alone(directory: Path) -> AsyncGenerator[list[ServerProcess], None]:
+    server = await ServerProcess.start([AGENTS], directory)
+    try:
+        yield [server]
+    finally:
+        await server.stop()
+
+
+async def _loaded(
+    scene: str, store: str, servers: list[ServerProcess], seconds: float, kept: Callable[[], Any],
+    connection: Connection = None,
+) -> Cost:  # fmt: skip
+    """Everything that can be counted is counted before and after the whole load, its first second too."""
+    await _load(scene, servers, 0.5)
+    pids = [server.pid for server in servers]
+    main = await _postmaster(connection) if connection else 0
+    before, runs, times = await _written(connection), await kept(), _times(pids, main)
+    clients, began = _children_s(), time.monotonic()
+    found = await _load(scene, servers, seconds)
+    took, clients, after = time.monotonic() - began, _children_s() - clients, _times(pids, main)
+    await asyncio.sleep(STATISTICS_S if connection else 0)
+    done, events = (now - then for now, then in zip(await kept(), runs, strict=True))
+    return Cost(
+        scene, store, done, events, took, sum(map(rate, found)), max(one["p50_ms"] for one in found),
+        _used(times, after, pids), clients, (await _written(connection)).since(before), os.getloadavg()[0],
+    )  # fmt: skip
+
+
+async def _load(scene: str, servers: list[ServerProcess], seconds: float) -> list[dict[str, Any]]:
+    """Clients spread by themselves: each replica has its own."""
+    agent, mode = SCENES[scene]
+    return await asyncio.gather(*(_clients(f"{one.url}/agents/{agent}", mode, CLIENTS, seconds) for one in servers))
+
+
+async def _clients(url: str, mode: str, clients: int, seconds: float) -> dict[str, Any]:
+    flags = {"--url": url, "--mode": mode, "--clients": clients, "--seconds": seconds, "--warmup": WARMUP}
+    words = [str(word) for flag in flags.items() for word in flag]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(HERE / "load.py"), *words, "--json", stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await process.communicate()
+    return json.loads(said)
+
+
+async def _kept(connection: Connection) -> tuple[int, int]:
+    row = await connection.fetchrow("SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM events)")
+    return int(row[0]), int(row[1])
+
+
+async def _kept_by_sqlite(directory: Path) -> tuple[int, int]:
+    with closing(sqlite3.connect(f"file:{directory / FILE}?mode=ro", uri=True)) as connection:
+        return connection.execute("SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM events)").fetchone()
+
+
+async def _written(connection: Connection) -> Written:
+    if connection is None:
+        return Written()
+    row = await connection.fetchrow(
+        "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn,"
+        " (SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()),"
+        " (SELECT sum(fsyncs) FROM pg_stat_io WHERE object = 'wal')"
+    )
+    return Written(int(row[0]), int(row[1]), int(row[2] or 0))
+
+
+async def _postmaster(connection: Connection) -> int:
+    """The parent of all sessions."""
+    return _stat(int(await connection.fetchval("SELECT pg_backend_pid()")))[1]
+
+
+def _children_s() -> float:
+    """Processor time of ended child processes, which are the clients."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _times(pids: list[int], main: int) -> dict[int, float]:
+    """The seconds that each process has used; the parent's hold those of sessions that have ended."""
+    found = {pid: _stat(pid)[2] for pid in pids}
+    for entry in Path("/proc").iterdir() if main else ():
+        if entry.name.isdigit() and (stat := _stat(int(entry.name)))[1] == main:
+            found[stat[0]] = stat[2]
+    return found | ({main: _stat(main, ended=True)[2]} if main else {})
+
+
+def _stat(pid: int, *, ended: bool = False) -> tuple[int, int, float]:
+    """The process, its parent, and the seconds that it used; with those of its children that have ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return pid, -1, 0.0
+    return pid, int(fields[1]), sum(map(int, fields[11 : 15 if ended else 13])) / _TICK
+
+
+def _used(before: dict[int, float], after: dict[int, float], pids: list[int]) -> Used:
+    grown = {pid: seconds - before.get(pid, 0.0) for pid, seconds in after.items()}
+    ours = [grown[pid] for pid in pids]
+    theirs = [seconds for pid, seconds in grown.items() if pid not in pids]
+    return Used(sum(ours), max(ours), sum(theirs), max(theirs, default=0.0))
+
+
+def main(seconds: float = WINDOW_S) -> None:
+    print(HEAD)
+    for scene in SCENES:
+        for count in (0, *COUNTS):
+            print(uvloop.run(measured(scene, count, seconds)).line(), flush=True)
+        print(uvloop.run(measured(scene, 1, seconds, **BY_RUNS)).line(), flush=True)
+
+
+if __name__ == "__main__":
+    main(*map(float, sys.argv[1:2]))

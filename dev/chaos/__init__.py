@@ -1,0 +1,1 @@
+"""Chaos test: all features under load while faults happen: `make chaos`. See docs/chaos.md."""

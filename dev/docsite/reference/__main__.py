@@ -1,0 +1,3 @@
+from dev.docsite.reference import write
+
+write()

@@ -1,0 +1,1 @@
+"""Follows the README literally in an empty folder, and reports where the result differs."""

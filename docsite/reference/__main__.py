@@ -1,3 +1,0 @@
-from docsite.reference import write
-
-write()

@@ -1,0 +1,1 @@
+"""The runtime: pulls tasks, renews their leases, calls the local agent and delivers results."""

@@ -1,0 +1,1 @@
+"""Local files: profiles with their tokens, and locks."""

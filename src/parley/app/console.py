@@ -1,0 +1,141 @@
+"""Assembles the console and the services that its pages use."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import httpx2
+import msgspec
+
+from parley.app.actions import ConversationServices
+from parley.app.nodes import Serving
+from parley.app.pairing import PairedServices
+from parley.client.cards import MAX_BYTES, TIMEOUT_S
+from parley.clock import now_ms
+from parley.console.face import Console
+from parley.console.request import ApiDocument, Beside, ConsoleContext, Newcomers
+from parley.definitions.added import LOOK_S, Added
+from parley.definitions.watcher import DefinitionProblem
+from parley.execution.membership import Loop
+from parley.faces.actions.messages import PREFIX as ACTIONS
+from parley.faces.control.document import API as CONTROL
+from parley.faces.control.face import PREFIX as RUNTIME
+from parley.faces.control.face import ControlFace
+from parley.faces.pairing.document import DOCUMENT as PAIRED_DOCUMENT
+from parley.faces.pairing.document import document as paired_document
+from parley.push.service import Push
+from parley.records import Records
+from parley.runs.service import Exchange
+from parley.security.credentials import Gate
+from parley.security.netguard import Guard, GuardedTransport
+from parley.security.outbound import LimitedTransport
+from parley.security.secrets import Secrets, Sessions
+from parley.settings import Settings
+from parley.telemetry.metrics import EVERY_S, Metrics, Samples
+
+
+def beside(
+    talks: ConversationServices,
+    nodes: Serving,
+    push: Push,
+    settings: Settings,
+    problems: Callable[[], list[DefinitionProblem]],
+    api: Sequence[ApiDocument],
+) -> Beside:
+    return Beside(
+        talks.documents, talks.conversations, talks.exports.address, nodes.nodes, push.hooks, settings, problems, api
+    )
+
+
+def api_documents(actions: Callable[[], bytes], version: str) -> list[ApiDocument]:
+    """Return the OpenAPI documents of the faces that have one, with the credentials that each face needs."""
+
+    def runtime() -> bytes:
+        return msgspec.json.encode(CONTROL.document(ControlFace.operations(), version))
+
+    def paired() -> bytes:
+        return msgspec.json.encode(paired_document(version))
+
+    return [
+        ApiDocument(
+            "actions",
+            "Plans, deliverables and conversations",
+            "One endpoint for every action on plans, deliverables, tools, conversations and orchestrations.",
+            f"{ACTIONS}/openapi.json",
+            "Needs the credentials of a caller.",
+            actions,
+        ),
+        ApiDocument(
+            "runtime",
+            "Runtime control plane",
+            "Signed requests that start runs, feed them and follow them.",
+            f"{RUNTIME}/openapi.json",
+            "Calls need a signed request; this page needs the credentials of a caller.",
+            runtime,
+        ),
+        ApiDocument(
+            "runtimes",
+            "Paired runtimes",
+            "Calls of runtimes that pull tasks for agents behind NAT.",
+            PAIRED_DOCUMENT,
+            "Needs no credentials.",
+            paired,
+            public=True,
+        ),
+    ]
+
+
+def newcomers(
+    exchange: Exchange, settings: Settings, records: Records, edge: PairedServices, guard: Guard
+) -> Newcomers:
+    def open_client() -> httpx2.AsyncClient:
+        transport = LimitedTransport(GuardedTransport(guard), MAX_BYTES)
+        return httpx2.AsyncClient(transport=transport, timeout=TIMEOUT_S, follow_redirects=True)
+
+    added = Added(exchange, records, guard=None if settings.auth == "local" else guard)
+    return Newcomers(edge.pairing, added, open_client)
+
+
+@asynccontextmanager
+async def open_console(
+    exchange: Exchange,
+    gate: Gate,
+    secrets: Secrets,
+    edge: PairedServices,
+    metrics: Metrics,
+    newcomers: Newcomers,
+    base_url: str,
+    version: str,
+    beside: Beside,
+) -> AsyncGenerator[Console, None]:
+    """Open the console. While it is open, metrics of this process are sampled and kept for an hour, and agents that
+    were added at any replica are served at this one."""
+    settings, samples = beside.settings, Samples()
+    sessions = Sessions(secrets, int(settings.console_session_hours * 3600))
+    desk = ConsoleContext(
+        exchange,
+        gate,
+        sessions,
+        edge.runtimes,
+        edge.claims,
+        base_url,
+        settings.platform_name,
+        version,
+        beside,
+        samples,
+        newcomers,
+    )
+
+    async def look() -> None:
+        samples.add(now_ms(), metrics.answer_times, metrics.turn_times)
+
+    await look()
+    await newcomers.added.tick()
+    loops = [Loop("samples", EVERY_S, look), Loop("agents", LOOK_S, newcomers.added.tick)]
+    for loop in loops:
+        loop.start()
+    try:
+        yield Console(desk)
+    finally:
+        for loop in loops:
+            await loop.stop()
+        await newcomers.added.close()

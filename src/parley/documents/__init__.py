@@ -1,0 +1,1 @@
+"""Documents: plans and deliverables in immutable versions, conversations and their exports."""

@@ -1,0 +1,1 @@
+"""Execution: agents and their drivers, turns, the executor, admission and membership of replicas."""

@@ -1,0 +1,288 @@
+"""Durable steps: the result of each step of a turn is an event, and a resumed turn returns it instead of working
+again."""
+
+import asyncio
+import inspect
+import time
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable
+from functools import cached_property
+from typing import Any, Protocol, cast, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from parley.clock import Clock, iso, now_ms
+from parley.errors import AgentError, RecordedFailure, StepFailed, StepNotStorable, StepOrderChanged, StepOutsideTurn
+from parley.runs.rules.content import Part, Parts, text_part
+from parley.runs.rules.events import Event, Progress, StepRecord
+
+INLINE_BYTES = 32 * 1024
+"""A larger result is stored as a blob."""
+BACKOFF_S = 1.0
+MAX_BACKOFF_S = 60.0
+SUSPEND_S = 1.0
+"""A sleep that lasts longer than this releases the run: no process and no slot is held meanwhile."""
+MAX_NAME = 200
+
+Load = Callable[[Parts], Awaitable[Parts]]
+
+
+class StepJournal(Protocol):
+    """Stores the records of steps in the log of the run."""
+
+    async def record(self, progress: Progress) -> None:
+        """Return when the record is durable. Raise if this executor no longer holds the run."""
+        ...
+
+    async def kept(self, parts: Parts) -> Parts:
+        """Return the parts with references in place of large contents."""
+        ...
+
+    async def loaded(self, parts: Parts) -> Parts: ...
+
+
+class Suspension(BaseException):
+    """Ends the agent's code for a sleep until `due` (ms). Not an Exception, so that `except Exception` does not catch
+    it."""
+
+    def __init__(self, due: int) -> None:
+        super().__init__(due)
+        self.due = due
+
+
+def suspension_in(errors: BaseExceptionGroup[BaseException]) -> Suspension | None:
+    """Return the suspension among the exceptions of a task group, if there is one."""
+    found = errors.subgroup(Suspension)
+    while found is not None:
+        first = found.exceptions[0]
+        if isinstance(first, Suspension):
+            return first
+        found = first
+    return None
+
+
+class StepCall(Struct, frozen=True):
+    """A call of `turn.step`: its place among the steps of the turn, and its unique name."""
+
+    number: int
+    name: str
+    retries: int = 0
+    timeout_s: float | None = None
+    backoff_s: float = BACKOFF_S
+
+
+# Why: docs/decisions/execution.md#record-a-durable-step-when-it-ends
+class Steps:
+    """The durable steps of one turn."""
+
+    def __init__(
+        self, turn: int, events: Iterable[Event], journal: StepJournal, *, shown: bool = True, clock: Clock = now_ms
+    ) -> None:
+        self._turn = turn
+        self._journal = journal
+        self._shown = shown
+        self._clock = clock
+        self._events = events
+        self._names: Counter[str] = Counter()
+        self._number = 0
+        self._closed = False
+
+    @cached_property
+    def _recorded(self) -> dict[int, list[StepRecord]]:
+        """Records from before the turn was interrupted. Read at the first step: most agents have none."""
+        return recorded_steps(self._turn, self._events)
+
+    def close(self) -> None:
+        """Refuse further steps, because the turn has ended."""
+        self._closed = True
+
+    async def run(
+        self,
+        name: str,
+        work: Callable[..., Any],
+        args: tuple[object, ...],
+        retries: int,
+        timeout_s: float | None,
+        backoff_s: float,
+    ) -> Any:
+        """Return the result of a step: the recorded one, or the one of the work."""
+        number, unique = self._next(name)
+        call = StepCall(number, unique, retries, timeout_s, backoff_s)
+        before = self._before(call)
+        if before is None or not before.final:
+            before = await self._attempts(call, work, args, before)
+        if before.code:
+            raise _failure(before)
+        body = await self._body(before)
+        return _decoded(body, work)
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep until a recorded time. A long sleep suspends the run."""
+        number, name = self._next("sleep")
+        call = StepCall(number, name)
+        record = self._before(call)
+        if record is None:
+            due = self._clock() + round(max(0.0, seconds) * 1000)
+            record = StepRecord(self._turn, number, name, due=due)
+            await self._record(record, f"Sleeping until {iso(due)}.")
+        left = (record.due - self._clock()) / 1000
+        if left > SUSPEND_S:
+            raise Suspension(record.due)
+        if left > 0:
+            await asyncio.sleep(left)
+
+    async def now(self) -> int:
+        """Return the time (ms) at which this call was first made."""
+        number, name = self._next("now")
+        record = self._before(StepCall(number, name))
+        if record is None:
+            output = Part(data=Raw(str(self._clock()).encode()))
+            record = StepRecord(self._turn, number, name, output=output)
+            await self._record(record, "")
+        return int(await self._body(record))
+
+    def _next(self, name: str) -> tuple[int, str]:
+        if self._closed:
+            raise StepOutsideTurn(f"The turn has ended: step {name!r} can only run during it.")
+        if not name or len(name) > MAX_NAME:
+            raise AgentError(f"The name of a step must have 1 to {MAX_NAME} characters.")
+        self._number += 1
+        self._names[name] += 1
+        count = self._names[name]
+        return self._number, name if count == 1 else f"{name}#{count}"
+
+    def _before(self, call: StepCall) -> StepRecord | None:
+        """Return the last record of a step from before the turn was interrupted."""
+        records = self._recorded.get(call.number)
+        if not records:
+            return None
+        if records[-1].name != call.name:
+            raise StepOrderChanged(
+                f"Step {call.number} of this turn was recorded as {records[-1].name!r}, but the agent now runs "
+                f"{call.name!r}. The steps of a turn must keep their order when it is resumed."
+            )
+        return records[-1]
+
+    async def _attempts(
+        self, call: StepCall, work: Callable[..., Any], args: tuple[object, ...], before: StepRecord | None
+    ) -> StepRecord:
+        """Work until an attempt succeeds or none is left. Attempts before an interruption count."""
+        attempt = before.attempt if before else 0
+        while True:
+            if attempt:
+                await asyncio.sleep(min(call.backoff_s * 2 ** (attempt - 1), MAX_BACKOFF_S))
+            attempt += 1
+            record = await self._attempt(call, attempt, work, args)
+            if record.final:
+                return record
+
+    async def _attempt(
+        self, call: StepCall, attempt: int, work: Callable[..., Any], args: tuple[object, ...]
+    ) -> StepRecord:
+        began = time.monotonic()
+        output, error = await self._outcome(call, work, args)
+        took = round((time.monotonic() - began) * 1000)
+        if error is None:
+            record = StepRecord(self._turn, call.number, call.name, attempt, took, output)
+            await self._record(record, f"Step {call.name} finished.")
+            return record
+        final = attempt > call.retries or isinstance(error, AgentError)
+        code, reason = _reason(call, error)
+        record = StepRecord(self._turn, call.number, call.name, attempt, took, None, code, reason, final)
+        await self._record(record, f"Step {call.name} failed{'' if final else ' and is retried'}: {reason}")
+        return record
+
+    async def _outcome(
+        self, call: StepCall, work: Callable[..., Any], args: tuple[object, ...]
+    ) -> tuple[Part | None, Exception | None]:
+        try:
+            value = await _called(work, args, call.timeout_s)
+        except Exception as error:  # noqa: BLE001 - a step may raise anything; the record says so
+            return None, error
+        return await self._output(call, value), None
+
+    async def _output(self, call: StepCall, value: object) -> Part:
+        try:
+            body = msgspec.json.encode(value, enc_hook=_encodable)
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+            raise StepNotStorable(
+                f"Step {call.name!r} returned {type(value).__name__}, which cannot be stored as JSON. Return text, "
+                "numbers, lists, dicts, dataclasses, msgspec structs or pydantic models."
+            ) from None
+        if len(body) <= INLINE_BYTES:
+            return Part(data=Raw(body))
+        return (await self._journal.kept((Part(raw=body, media_type="application/json"),)))[0]
+
+    async def _record(self, record: StepRecord, words: str) -> None:
+        parts = (text_part(words),) if words and self._shown else ()
+        await self._journal.record(Progress(parts, step=record))
+
+    async def _body(self, record: StepRecord) -> bytes:
+        if record.output is None:
+            return b"null"
+        if record.output.data is not UNSET:
+            return bytes(record.output.data)
+        (part,) = await self._journal.loaded((record.output,))
+        return part.raw or b"null"
+
+
+def recorded_steps(turn: int, events: Iterable[Event]) -> dict[int, list[StepRecord]]:
+    """Return the records of a turn's steps, by the number of the step."""
+    found: dict[int, list[StepRecord]] = defaultdict(list)
+    for event in events:
+        if isinstance(event.payload, Progress) and event.payload.step is not None and event.payload.step.turn == turn:
+            found[event.payload.step.number].append(event.payload.step)
+    return found
+
+
+async def _called(work: Callable[..., Any], args: tuple[object, ...], timeout_s: float | None = None) -> object:
+    """Call the work: a coroutine function in the event loop, a plain function in a thread."""
+    if timeout_s is not None:
+        async with asyncio.timeout(timeout_s):
+            return await _called(work, args)
+    value = work(*args) if inspect.iscoroutinefunction(work) else await asyncio.to_thread(work, *args)
+    return await cast(Awaitable[object], value) if inspect.isawaitable(value) else value
+
+
+def _reason(call: StepCall, error: Exception) -> tuple[str, str]:
+    """Return the code and reason of a failure. The text of an unexpected exception may contain secrets, so only its
+    type is recorded."""
+    if isinstance(error, AgentError):
+        return error.code, error.message
+    if isinstance(error, TimeoutError) and call.timeout_s is not None:
+        return StepFailed.code, f"It took longer than {call.timeout_s:g} s."
+    return StepFailed.code, f"It raised {type(error).__name__}."
+
+
+def _failure(record: StepRecord) -> AgentError:
+    if record.code == StepFailed.code:
+        tries = f" after {record.attempt} attempts" if record.attempt > 1 else ""
+        return StepFailed(f"Step {record.name!r} failed{tries}. {record.reason}", step=record.name)
+    return RecordedFailure(record.code, record.reason)
+
+
+def _encodable(value: object) -> object:
+    """Convert a pydantic model; pydantic itself is not imported."""
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump(mode="json")
+    raise TypeError(type(value).__name__)
+
+
+def _decodable(type_: type, value: object) -> object:
+    validate = getattr(type_, "model_validate", None)
+    if callable(validate):
+        return validate(value)
+    raise TypeError(type_.__name__)
+
+
+def _decoded(body: bytes, work: Callable[..., Any]) -> Any:
+    """Decode a result to the return type of the work, if it declares one that JSON can hold. The first result is
+    decoded too, so that an agent sees the same value before and after a restart."""
+    if body == b"null" or "return" not in getattr(work, "__annotations__", ()):
+        return msgspec.json.decode(body)
+    try:
+        return msgspec.json.decode(body, type=get_type_hints(work)["return"], dec_hook=_decodable)
+    except (TypeError, NameError, AttributeError, msgspec.ValidationError):
+        return msgspec.json.decode(body)

@@ -1,0 +1,1 @@
+"""Face of the runtime control plane (003): `/internal/v1`, signed requests over the same runs."""

@@ -1,1 +1,0 @@
-"""The platform's side of agents behind NAT: pairing, and the calls of the runtimes that do their work."""

@@ -1,0 +1,1 @@
+"""HTTP code that all faces share: server, requests, identity, errors, server-sent events."""

@@ -1,0 +1,166 @@
+"""Limits on the time and size of an incoming request, enforced before any face sees it.
+
+uvicorn has no such limits: a client that sends very slowly would hold its connection for ever, and a request head that
+never ends would fill the memory.
+"""
+
+import asyncio
+from typing import Literal
+
+import msgspec
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from parley.telemetry import tell
+
+HEAD_S = 10.0
+"""Longest time for the first line and the headers, and longest silence of a new connection."""
+BODY_S = 20.0
+"""Longest time that a body may arrive more slowly than SLOWEST."""
+SLOWEST = 1024
+"""Lowest average speed of a body, in bytes per second."""
+LINGER_S = 1.0
+"""Longest time that a refused client may continue to send. If the connection closed at once, the client could not read
+the reason."""
+MAX_HEAD = 64 * 1024
+MAX_HEADERS = 200
+
+_INVALID = (b"400 Bad Request", "invalid_http", "The request is not valid HTTP/1.1.")
+_SLOW = (b"408 Request Timeout", "request_timeout", "The request arrived too slowly.")
+_LARGE = (
+    b"431 Request Header Fields Too Large", "headers_too_large",
+    f"The request line and the headers exceed the limit of {MAX_HEAD} bytes or {MAX_HEADERS} headers.",
+)  # fmt: skip
+
+
+class _HeadTooLarge(Exception):
+    """Raised inside the parser, which turns it into an error of its own."""
+
+
+# Why: docs/decisions/http.md#refuse-slow-and-endless-requests-at-the-connection
+class GuardedConnection(HttpToolsProtocol):
+    """HTTP connection that enforces the limits. A timer runs only while a request is incomplete: most requests arrive
+    in one piece and cost nothing."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, object],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._phase: Literal["idle", "head", "body"] = "idle"
+        self._size = self._count = self._received = 0
+        self._since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._refusal = _INVALID
+        self._over = False
+        super().__init__(config, server_state, app_state, _loop)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait(HEAD_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._over:
+            return
+        before = self._phase
+        self._received += len(data)
+        super().data_received(data)
+        if self._phase == "head" and self._received > MAX_HEAD:
+            self._refuse(_LARGE)
+        if self._over:
+            return
+        if self._phase == "idle" and self._answering:
+            self._stop()
+        elif self._timer is None or self._phase != before:
+            self._wait(BODY_S if self._phase == "body" else HEAD_S)
+
+    def on_message_begin(self) -> None:
+        self._phase = "head"
+        self._size = self._count = self._received = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._grow(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count a header; also called for the trailers of a chunked body."""
+        self._count += 1
+        self._grow(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._phase, self._received, self._since = "body", 0, self.loop.time()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        # Appending to bytes would copy the whole body again for each of many small chunks.
+        cycle = self.cycle
+        if cycle.body and isinstance(cycle.body, bytes):
+            cycle.body = bytearray(cycle.body)  # type: ignore[assignment]
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._phase = "idle"
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(self._refusal)
+
+    @property
+    def _answering(self) -> bool:
+        return bool(self.cycle) and not self.cycle.response_complete
+
+    def _grow(self, size: int) -> None:
+        self._size += size
+        if self._size > MAX_HEAD or self._count > MAX_HEADERS:
+            self._refusal = _LARGE
+            raise _HeadTooLarge
+
+    def _wait(self, seconds: float) -> None:
+        self._stop()
+        self._timer = self.loop.call_later(seconds, self._looked)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _looked(self) -> None:
+        """Refuse the request when its time is up, unless the body arrives fast enough or reading is paused."""
+        self._timer = None
+        if self._over:
+            return self.transport.close()
+        elapsed = self.loop.time() - self._since
+        if self._phase == "body" and self._answering:
+            if self.flow.read_paused or self._received >= SLOWEST * elapsed:
+                return self._wait(BODY_S)
+        elif self._phase != "head":
+            # There was no request, or it was answered long ago.
+            return self.transport.close()
+        return self._refuse(_SLOW)
+
+    def _refuse(self, refusal: tuple[bytes, str, str]) -> None:
+        """Send the refusal and close. Send nothing into a response that has started or is for an earlier request."""
+        if self.transport.is_closing():
+            return
+        self._over = True
+        status, code, message = refusal
+        tell("http.refused", code=code)
+        if not self._answering or (self._phase == "body" and not self.cycle.response_started):
+            body = msgspec.json.encode({"error": {"code": code, "message": message}})
+            head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+            self.transport.write(head % (status, len(body)) + body)
+            self.transport.write_eof()
+        if self._answering:
+            # Signal to the handler of the request that the client will not read the response.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self._wait(LINGER_S)

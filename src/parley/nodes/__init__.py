@@ -1,0 +1,1 @@
+"""Nodes: registration, hierarchy, liveness, discovery, proxied calls and delegations."""

@@ -1,0 +1,1 @@
+"""Orchestrations: runs that carry out a plan of steps."""

@@ -1,0 +1,1 @@
+"""Rules of orchestrations: plans, state and commands as pure functions of values."""

@@ -1,0 +1,1 @@
+"""Push notifications: hooks, deliveries and the queue that shares them fairly."""

@@ -1,0 +1,1 @@
+"""Runs: the event log, the one write path, streams, listings and retention."""

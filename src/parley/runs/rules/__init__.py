@@ -1,0 +1,1 @@
+"""Rules of runs: events, state, commands and views as pure functions of values."""

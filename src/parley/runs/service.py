@@ -1,0 +1,550 @@
+"""The exchange: the operations that faces use, independent of any wire format."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from parley.clock import Clock, now_ms
+from parley.errors import (
+    AnswerInvalid,
+    Invalid,
+    InvalidState,
+    RunEnded,
+    RunNotFound,
+    VersionConflict,
+)
+from parley.execution.admission import UNLIMITED, Admission, AdmissionRequest, Allowance
+from parley.execution.agents import Changed, Roster, Unlisted, cleanup_work, clear_ended_runs, no_agent, no_unlisted
+from parley.execution.cluster import Cluster, Signals
+from parley.execution.driver import Driver, PairedWork
+from parley.execution.executor import GRACE_S, Conduct, Executor
+from parley.execution.membership import LEASE_S, Membership, ReplicaLease
+from parley.execution.turn import ToolCaller
+from parley.ids import RunId, is_id, new_id, new_run_id
+from parley.runs.attachments import SAID_BYTES, Attachments, Blobs
+from parley.runs.listeners import RunListeners
+from parley.runs.log import MAX_PAYLOAD, Commands, Fulfil, Outcome
+from parley.runs.requests import Branch, Opening, Send, branch_key, fork_of, same_run, send_key, start_of
+from parley.runs.retention import Retention
+from parley.runs.rules.access import Principal, may_see, may_use
+from parley.runs.rules.agents import Agent, check_content
+from parley.runs.rules.answers import Expected, answer_in
+from parley.runs.rules.commands import Adopt, Begin, Cancel, Close, Fail, Fork, Give, Start
+from parley.runs.rules.content import Message, check_parts, conversation_for, hops_metadata, text_part
+from parley.runs.rules.events import Event, InputRequired, Rejected
+from parley.runs.rules.state import WAITING, Run, State
+from parley.runs.rules.usage import Prices
+from parley.runs.rules.view import View
+from parley.runs.store import Key, LogStore
+from parley.runs.streams import Follower, Streams
+from parley.runs.views import folded, read_view, recent_view
+from parley.runs.wakeups import Wakeups
+from parley.telemetry import span, tell
+from parley.telemetry.trace import entered, sent
+
+_NEWCOMER = "*"
+"""Sent in place of an agent's slug by a replica that has joined, so that the others know that they are not alone."""
+
+
+class Extensions(Struct, frozen=True):
+    """Collaborators that use the exchange, and that the exchange uses."""
+
+    toolcalls: ToolCaller | None = None
+    """Calls the tools of agents."""
+    conduct: Conduct | None = None
+    fulfil: Fulfil | None = None
+
+
+Extend = Callable[["Exchange"], Extensions]
+"""Builds the extensions of an exchange during its construction: they may store the exchange, but not use it yet."""
+
+
+def no_extensions(exchange: "Exchange") -> Extensions:
+    return Extensions()
+
+
+class Exchange:
+    def __init__(
+        self,
+        store: LogStore,
+        blobs: Blobs,
+        cluster: Cluster,
+        signals: Signals,
+        *,
+        clock: Clock = now_ms,
+        max_payload: int = MAX_PAYLOAD,
+        grace_s: float = GRACE_S,
+        lease_s: float = LEASE_S,
+        keep_ms: int | None = None,
+        shared: bool = False,
+        allowance: Allowance = UNLIMITED,
+        listeners: RunListeners | None = None,
+        unlisted: Unlisted = no_unlisted,
+        extend: Extend = no_extensions,
+        prices: Prices | None = None,
+    ) -> None:
+        self.agents = Roster(unlisted)
+        self.listeners = listeners or RunListeners()
+        self._signals = signals
+        self.store = store
+        self.streams = Streams(store)
+        self.attachments = Attachments(blobs, said_bytes=min(SAID_BYTES, max_payload // 16))
+        self.extensions = extensions = extend(self)
+        self.commands = Commands(store, self._published, clock, max_payload, shared=shared, fulfil=extensions.fulfil)
+        lease = ReplicaLease(lease_s, shared=shared)
+        self.execution = Executor(
+            self.commands,
+            store,
+            cluster,
+            self.attachments,
+            self._ask_child,
+            grace_s,
+            clock=clock,
+            sure=lease.is_sure,
+            unlisted=self.agents.unlisted,
+            toolcalls=extensions.toolcalls,
+            conduct=extensions.conduct,
+            prices=prices,
+        )
+        self.retention = Retention(store, keep_ms, clock, self.listeners.forget)
+        self.membership = Membership(store, cluster, self.execution, self.agents, self.retention, lease)
+        self.admission = Admission(store, allowance, lambda: len(self.membership.alive), clock)
+        self.offers = Wakeups()
+        """Woken for an agent whose work waits for a paired runtime to pull it."""
+        self.growth = Wakeups()
+        """Woken for a run that has grown, at any replica."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def agent(self, slug: str) -> Agent:
+        return self.agents.agent(slug)
+
+    def usable(self, slug: str, principal: Principal) -> Agent:
+        """Return the agent, if the principal may start runs of it. Otherwise raise AgentNotFound, as for a missing
+        agent."""
+        agent = self.agents.agent(slug)
+        if not may_use(principal, agent):
+            raise no_agent(slug)
+        return agent
+
+    def permits(self, run: Run, principal: Principal) -> bool:
+        """Return whether a run exists for a principal: the principal owns it, and may use its agent if that is still
+        served."""
+        if run.gone or not may_see(principal, run.principal):
+            return False
+        driver = self.agents.driver(run.agent)
+        return driver is None or may_use(principal, driver.agent)
+
+    def _check(self, run: Run, principal: Principal) -> None:
+        if not self.permits(run, principal):
+            raise RunNotFound("Task not found.")
+
+    def driver(self, slug: str) -> Driver | None:
+        return self.agents.driver(slug)
+
+    def add(self, driver: Driver) -> None:
+        self.agents.add(driver)
+        self._register(driver)
+
+    def serve_unlisted(self, find: Unlisted) -> None:
+        """Also serve agents that are in no list: callers that know the slug of one can use it."""
+        self.agents.serve_unlisted(find)
+
+    def replace(self, drivers: Sequence[Driver]) -> Changed:
+        """Serve exactly these agents and the guests, as one change.
+
+        A running turn ends with the driver with which it began. Work for a removed agent waits until the agent is back.
+        """
+        changed = self.agents.replace(drivers)
+        for slug in changed.removed:
+            self.execution.unregister(slug)
+        for slug in (*changed.added, *changed.replaced):
+            if driver := self.agents.driver(slug):
+                self._register(driver)
+            self.offer(slug)
+        return changed
+
+    def offer(self, slug: str) -> None:
+        """Announce waiting work of an agent: it begins here, or runtimes that wait for it are woken on every
+        replica."""
+        if self.execution.has_driver(slug):
+            return self.execution.dispatch(slug)
+        self.offers.wake(slug)
+        if not self.membership.alone:
+            self._signals.wake(slug)
+        return None
+
+    async def start(self) -> None:
+        """Join the replicas of this store, and take over the work of dead replicas."""
+        await self._signals.listen(self._apply_signals, self._of_interest)
+        await self.membership.start()
+        self._signals.wake(_NEWCOMER)
+        self._spawn(clear_ended_runs(self.agents, self.store))
+
+    async def close(self) -> None:
+        """Hand over unfinished work, and leave the replicas."""
+        await self.execution.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for slug in self.agents:
+            self._signals.wake(slug)
+        await self.membership.close()
+        await self._signals.close()
+        await self.store.close()
+
+    async def send(self, send: Send) -> Outcome:
+        """Accept a message durably: when this returns, the run exists and will be processed even if this process
+        dies."""
+        with span("runtime.ingest", agent=send.agent):
+            check_parts(send.message.parts)
+            agent = self.usable(send.agent, send.principal)
+            check_content(agent, send.message.parts)
+            run = await self.visible(send.run, send.principal, agent.slug) if send.run else None
+            conversation = conversation_for(send.conversation, run.conversation if run else None)
+            key = send_key(send)
+            if run is not None:
+                return await self.give(run, send.principal, send.message, key)
+            start = Start(
+                agent.slug,
+                conversation,
+                str(send.principal),
+                send.message,
+                trace=sent(),
+                rules=send.rules,
+                reach=send.principal.reach,
+            )
+            return await self._admitted(agent, start, key)
+
+    async def assign(self, start: Start, key: Key | None, run_id: RunId | None = None) -> Outcome:
+        """Start a run for a purpose, such as a document; its message is the server's request to the agent. With
+        `run_id`, a run is started only once."""
+        with span("runtime.ingest", agent=start.agent):
+            agent = self.usable(start.agent, start.caller)
+            if start.message is not None:
+                check_content(agent, start.message.parts)
+                start = replace(start, trace=start.trace or sent())
+            if run_id is not None:
+                return await self.begin(run_id, await self._stored(start))
+            return await self._admitted(agent, start, key)
+
+    async def fork(self, branch: Branch) -> Outcome:
+        """Start a copy of a run, with the same owner and conversation; the original is not changed."""
+        with span("runtime.ingest", agent=branch.agent or ""):
+            run = await self.visible(branch.run, branch.principal, branch.agent)
+            agent = self.usable(run.agent, branch.principal)
+            conversation_for(branch.conversation, run.conversation)
+            key = branch_key(branch, run)
+            asked, before = AdmissionRequest(agent, str(branch.principal)), partial(self._before, key)
+            return await before() or await self.admission.admit(
+                asked, before, partial(self._fork, run, agent, branch, key)
+            )
+
+    async def _fork(self, run: Run, agent: Agent, branch: Branch, key: Key | None) -> Outcome:
+        fork = await fork_of(self.store, self.attachments, agent, run, branch)
+        return await self._begun(new_run_id(), agent, fork, key)
+
+    async def open(self, opening: Opening) -> Outcome:
+        agent = self.usable(opening.agent, opening.principal)
+        if opening.run is not None and not is_id(opening.run):
+            raise Invalid("A run id must have 1 to 128 letters, digits or ._:@/+=~-", field="run_id")
+        run_id = RunId(opening.run) if opening.run else new_run_id()
+        rules = None if opening.assignment else self.agents.rules(agent.slug)
+        start = start_of(opening, conversation_for(opening.conversation), rules)
+        if opening.parent is not None:
+            return await self._opened(run_id, start, opening.key)
+
+        async def before() -> Outcome | None:
+            known = opening.run is not None and await self.store.head(run_id) is not None
+            return await self._opened(run_id, start, None) if known else await self._before(opening.key)
+
+        asked = AdmissionRequest(agent, start.principal)
+        return await self.admission.admit(asked, before, partial(self._opened, run_id, start, opening.key))
+
+    async def _opened(self, run_id: RunId, start: Start, key: Key | None) -> Outcome:
+        try:
+            return await self.commands.execute(run_id, start, key=key)
+        except VersionConflict:
+            return Outcome(same_run(await self.commands.state(run_id), start), [], replayed=True)
+
+    async def give(self, run: Run, principal: Principal, message: Message, key: Key | None) -> Outcome:
+        """Add an input to a run."""
+        self._check(run, principal)
+        check_parts(message.parts)
+        agent = self.agent(run.agent)
+        check_content(agent, message.parts)
+        asked, limits = AdmissionRequest(agent, run.principal, begins=False), principal.reach
+        give = Give(message, trace=sent(), agents=limits.agents if limits else ())
+        return await self.admission.admit(asked, partial(self._before, key), partial(self._give, run, give, key))
+
+    async def answer(self, run: Run, principal: Principal, text: str, key: Key | None = None) -> Outcome:
+        """Answer the question of a waiting run."""
+        if run.state not in WAITING:
+            raise InvalidState(f"The task is {run.state.value}; it does not wait for an answer.", state=run.state.value)
+        return await self.give(run, principal, Message(new_id(), (text_part(text),)), key)
+
+    async def _give(self, run: Run, give: Give, key: Key | None) -> Outcome:
+        try:
+            await self._check_answer(run, give.message)
+        except AnswerInvalid:
+            # The same request may have been accepted before, as the answer to an earlier question.
+            if before := await self._before(key):
+                return before
+            raise
+        message = await self.attachments.stored_message(give.message)
+        how = await self.execution.admit(self.agent(run.agent)) if run.state in WAITING else None
+        begin = how if isinstance(how, Begin) else None
+        give = replace(give, message=message, begin=begin, checked=run.epoch if run.state in WAITING else 0)
+        try:
+            return await self._accept(run.id, give, key)
+        except VersionConflict:
+            now = await self.commands.state(run.id)
+            if (now.state, now.epoch) == (run.state, run.epoch):
+                raise
+            return await self._give(now, give, key)
+
+    async def _check_answer(self, run: Run, message: Message) -> None:
+        """Raise AnswerInvalid for an answer that the open question of a run does not expect."""
+        expects = await self.expected_answer(run)
+        if expects is not None:
+            answer_in(expects, message.parts)
+
+    async def expected_answer(self, run: Run) -> Expected | None:
+        """Return the answer that a run's open question expects; None if every answer will do."""
+        if run.state is not State.INPUT_REQUIRED or not run.turns:
+            return None
+        asked = await self.store.read_last(run.id, ("input_required",), 1)
+        payload = asked[0].payload if asked else None
+        return payload.expects if isinstance(payload, InputRequired) else None
+
+    async def close_run(self, run: Run, principal: Principal, key: Key | None = None) -> Outcome:
+        """Accept no further input: the run completes when all input has been processed."""
+        self._check(run, principal)
+        return await self.commands.execute(run.id, Close(str(principal)), key=key)
+
+    async def fail(self, run: Run, principal: Principal, fail: Fail, key: Key | None = None) -> Outcome:
+        """End a run at once because its caller reported a failure."""
+        self._check(run, principal)
+        return await self.give_up(run, fail, key)
+
+    async def give_up(self, run: Run, fail: Fail, key: Key | None = None) -> Outcome:
+        """End a run at once and stop its agent, regardless of its owner: for decisions of this server."""
+        outcome = await self.commands.execute(run.id, fail, key=key)
+        self.execution.cancel(outcome.run)
+        return outcome
+
+    async def sent_before(self, send: Send) -> Outcome | None:
+        """Return the outcome of the same send, if it was made before."""
+        return await self._before(send_key(send))
+
+    async def _before(self, key: Key | None) -> Outcome | None:
+        return await self.commands.replayed(key) if key is not None else None
+
+    async def cancel(
+        self,
+        run_id: str,
+        principal: Principal,
+        agent: str | None = None,
+        reason: str | None = None,
+        key: Key | None = None,
+    ) -> Outcome:
+        """Record the cancel request durably, then notify the executor. A run that is not being worked on ends at
+        once."""
+        with span("runtime.persist", agent=agent or ""):
+            run = await self.visible(run_id, principal, agent)
+            return await self.stop(run.id, Cancel(str(principal), reason), key)
+
+    async def visible(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
+        """Return the run, if it exists for this principal (and at this agent's address)."""
+        run = await self.commands.stored(run_id)
+        if run is None or agent not in (None, run.agent) or not self.permits(run, principal):
+            raise RunNotFound("Task not found.")
+        return run
+
+    async def view(
+        self,
+        run_id: RunId,
+        *,
+        upto: int | None = None,
+        told: bool = False,
+        history: int | None = None,
+        artifacts: bool = True,
+    ) -> View:
+        """Return the view of a run up to an event. `told`: with all message texts loaded, however long they are.
+
+        `history` is the number of messages needed, `artifacts` whether artifacts are; of a long log, no more is read.
+        """
+        head = await self.store.head(run_id)
+        if head is None or head.run.gone:
+            raise RunNotFound("Task not found.")
+        if history is not None and upto is None and not told:
+            recent = await recent_view(self.store, head, history, artifacts=artifacts)
+            if recent is not None:
+                return recent
+        return await read_view(self.store, head, upto, self.attachments if told else None)
+
+    async def follow(self, run_id: RunId, after: int) -> Follower:
+        return await self.streams.follow(run_id, after)
+
+    def continue_from(self, outcome: Outcome) -> Follower:
+        """Follow the events after a command of this process."""
+        return self.streams.begin(outcome.run.id, outcome.run.version)
+
+    async def settled(self, outcome: Outcome, *, ended: bool = False) -> View:
+        """Wait until the run has ended or waits for the caller; with `ended`, only for its end. Return its view."""
+        if not outcome.replayed and outcome.events and outcome.events[0].seq == 1:
+            follower = self.continue_from(outcome)
+            view = await folded(outcome.events)
+        else:
+            view = await self.view(outcome.run.id)
+            follower = await self.follow(outcome.run.id, view.run.version)
+        with follower:
+            while not (view.run.ended if ended else view.run.settled):
+                view.feed(await follower.next())
+        return view
+
+    async def answered(self, outcome: Outcome) -> View:
+        """Wait as `settled` does. Return the view with all message texts loaded, however long they are."""
+        view = await self.settled(outcome)
+        return await self.view(view.run.id, told=True) if view.run.beside else view
+
+    async def begin(self, run_id: RunId, start: Start) -> Outcome:
+        """Start a run whose id is derived from its purpose, or return the run that was started for the same purpose."""
+        try:
+            return await self._begun(run_id, self.usable(start.agent, start.caller), start, None)
+        except VersionConflict:
+            return Outcome(await self.commands.state(run_id), [], replayed=True)
+
+    async def _admitted(self, agent: Agent, start: Start, key: Key | None) -> Outcome:
+        """Start a new run if the limits allow it. A run that was started by another run was admitted with that run."""
+
+        async def work() -> Outcome:
+            return await self._begun(new_run_id(), agent, await self._stored(start), key)
+
+        if start.parent is not None:
+            return await work()
+        return await self.admission.admit(AdmissionRequest(agent, start.principal), partial(self._before, key), work)
+
+    async def _stored(self, start: Start) -> Start:
+        if start.message is None:
+            return start
+        return replace(start, message=await self.attachments.stored_message(start.message))
+
+    async def _begun(self, run_id: RunId, agent: Agent, command: Start | Fork, key: Key | None) -> Outcome:
+        if isinstance(command, Start) and command.message is not None and (rules := self.agents.rules(agent.slug)):
+            command = replace(command, rules=command.rules or rules)
+        how = await self.execution.admit(agent, at_once=command.orchestrates)
+        if isinstance(how, Rejected):
+            # The rejected run does no work, so its key is not used up: a repeated request with the key is decided anew.
+            return await self._before(key) or await self.commands.execute(run_id, replace(command, reject=how))
+        return await self._accept(run_id, replace(command, begin=how), key)
+
+    async def _accept(self, run_id: RunId, command: Start | Fork | Give, key: Key | None) -> Outcome:
+        """Write the input; then begin the turn, or let the run wait in the queue."""
+        outcome = await self.commands.execute(run_id, command, key=key)
+        if any(event.type == "started" for event in outcome.events):
+            self.execution.launch(outcome.run, outcome.events if outcome.events[0].seq == 1 else None)
+        elif outcome.run.ready and not outcome.replayed:
+            self.offer(outcome.run.agent)
+        return outcome
+
+    async def stop(self, run_id: RunId, cancel: Cancel, key: Key | None = None) -> Outcome:
+        """Cancel a run regardless of its owner: for decisions of this server."""
+        outcome = await self.commands.execute(run_id, cancel, key=key)
+        self.execution.cancel(outcome.run)
+        if outcome.run.at_runtime:
+            for listener in self.listeners.cancel:
+                self._spawn(listener(outcome.run))
+        return outcome
+
+    async def _ask_child(self, parent: Run, caller: Principal, number: int, slug: str, text: str, hops: int) -> View:
+        """Start a child run, or find the one that the same question started before a crash. `caller` is the principal
+        of the parent, with the limits in its log."""
+        self.usable(slug, caller)
+        question = f"{parent.id}/{parent.turns}/{number}/{slug}/{text}"
+        child = RunId(str(uuid.uuid5(uuid.NAMESPACE_URL, question)))
+        await self.commands.execute(parent.id, Adopt(parent.epoch, child, slug))
+        asked = Message(f"{child}.0", (text_part(text),), hops_metadata(hops))
+        message = await self.attachments.stored_message(asked)
+        trace = sent() or parent.trace
+        start = Start(slug, parent.conversation, parent.principal, message, parent.id, trace=trace, reach=caller.reach)
+        return await self.answered(await self.begin(child, start))
+
+    def _published(self, run: Run, events: list[Event]) -> None:
+        self.execution.logs.heard(run.id, events)
+        self.streams.publish(run.id, events)
+        self.growth.wake(run.id, run.version)
+        for listener in self.listeners.growth:
+            listener(run.id)
+        for told in self.listeners.change:
+            told(run, events)
+        if not self.membership.alone:
+            self._signals.tell(run.id, run.version)
+        if run.inputs > run.read and run.state is State.WORKING:
+            self.execution.given(run)
+        if run.cancel_requested and not run.ended:
+            # Another replica may have recorded the cancel request, and this append may have loaded it before the signal
+            # came.
+            self.execution.cancel(run)
+        if run.children and (run.cancel_requested or run.state is State.FAILED):
+            self._spawn(self._cancel_children(run))
+        if run.notes and run.ended:
+            self._clean_up(run)
+
+    def _apply_signals(self, runs: list[tuple[RunId, int]], agents: list[str]) -> None:
+        """Apply the signals of other replicas."""
+        for run_id, version in runs:
+            self.streams.reach(run_id, version)
+            self.growth.wake(run_id, version)
+            for listener in self.listeners.growth:
+                listener(run_id)
+            if self.execution.works_on(run_id) and version > self.commands.version(run_id):
+                self._spawn(self.execution.heard(run_id))
+        for slug in agents:
+            if slug == _NEWCOMER:
+                self._spawn(self.membership.renew())
+            self.offers.wake(slug)
+            self.execution.dispatch(slug)
+
+    def _register(self, driver: Driver) -> None:
+        """Begin the agent's turns here, unless a paired runtime does its work."""
+        if isinstance(driver, PairedWork):
+            self.execution.unregister(driver.agent.slug)
+        else:
+            self.execution.register(driver)
+
+    def _of_interest(self) -> list[RunId]:
+        """Return the runs whose growth this replica must notice soon."""
+        return [*self.streams.followed, *self.execution.under_way, *map(RunId, self.growth.awaited)]
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _clean_up(self, run: Run) -> None:
+        """Run the cleanup hooks of the driver."""
+        with entered(run.trace):
+            for work in cleanup_work(self.agents.driver(run.agent), run):
+                self._spawn(work)
+
+    async def _cancel_children(self, run: Run) -> None:
+        for child in run.children:
+            try:
+                await self.stop(child, Cancel(run.principal, f"The parent task {run.id} ended."))
+            except (RunEnded, RunNotFound):
+                continue
+
+
+# Orderly stop: hand over all work that other replicas can continue before this process ends.
+
+
+async def drain(exchange: Exchange, drain_s: float) -> None:
+    """Accept no more work; keep answering for a while, so that a load balancer notices; hand over every turn; and when
+    nothing in this process waits for a run any more, end the streams of followers."""
+    tell("server.stopping", drain_s=drain_s)
+    exchange.admission.stopping = True
+    await asyncio.sleep(drain_s)
+    await exchange.execution.close()
+    exchange.streams.stop()

@@ -1,0 +1,48 @@
+"""Wake-ups for tasks that wait for something by its name. A wake-up is a hint; the store is authoritative."""
+
+import asyncio
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+
+
+class Wakeups:
+    def __init__(self) -> None:
+        self._events: dict[str, set[asyncio.Event]] = {}
+        self._marks: dict[str, int] = {}
+
+    @property
+    def awaited(self) -> list[str]:
+        return list(self._events)
+
+    def mark(self, name: str) -> int:
+        """Return the highest mark with which a name was woken while a task waited for it."""
+        return self._marks.get(name, 0)
+
+    def wake(self, name: str, mark: int | None = None) -> None:
+        """Wake the tasks that wait for a name. Never blocks, and costs only a lookup if no task waits. A mark that is
+        not higher than the last one is ignored."""
+        events = self._events.get(name)
+        if events is None:
+            return
+        if mark is not None:
+            if mark <= self._marks.get(name, 0):
+                return
+            self._marks[name] = mark
+        for event in events:
+            event.set()
+
+    @contextmanager
+    def subscribed(self, names: Iterable[str]) -> Generator[asyncio.Event, None, None]:
+        """Yield an event that is set when one of the names is woken. Subscribe before checking, so that nothing is
+        missed."""
+        event, names = asyncio.Event(), set(names)
+        for name in names:
+            self._events.setdefault(name, set()).add(event)
+        try:
+            yield event
+        finally:
+            for name in names:
+                self._events[name].discard(event)
+                if not self._events[name]:
+                    del self._events[name]
+                    self._marks.pop(name, None)

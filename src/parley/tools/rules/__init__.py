@@ -1,0 +1,1 @@
+"""Rules of tools: packs, policy, redaction and MCP names as pure functions of values."""
