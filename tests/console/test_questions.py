@@ -10,8 +10,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from parley.errors import Invalid
 from parley.json_values import Fields
-from parley.runs.rules.answer_forms import answer_form, answer_parts
-from parley.runs.rules.answers import Expected, expected
+from parley.runs.rules.answers import Expected, answer_form, answer_parts, expected
 from tests.console.conftest import Running, Visitor, send
 from tests.console.fitness import check
 

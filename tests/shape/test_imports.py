@@ -12,7 +12,9 @@ from tests.shape.code import ROOT, SERVER, modules
 
 CONFIGURATION = str(ROOT / "pyproject.toml")
 CAPABILITIES = {"documents", "execution", "nodes", "orchestrations", "paired", "push", "runs", "tools"}
-VALUES = {"parley.errors", "parley.ids", "parley.json_values", "parley.telemetry.trace"}
+VALUES = {
+    "parley.errors", "parley.ids", "parley.json_schema", "parley.json_values", "parley.telemetry.trace", "parley.typed",
+}  # fmt: skip
 """Besides rules, what rules may import of Parley: errors, and values without I/O."""
 IMPURE = {
     "asyncio", "concurrent", "http", "io", "logging", "multiprocessing", "os", "pathlib", "queue", "random", "secrets",

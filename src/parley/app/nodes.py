@@ -12,11 +12,10 @@ from parley.errors import ParleyError
 from parley.execution.membership import TIDY_S, Loop
 from parley.faces.a2a.card import Cards
 from parley.faces.a2a.operations import Operations
-from parley.faces.registry.delegations import DelegationFace
 from parley.faces.registry.face import Callers
 from parley.faces.registry.proxy import ProxiedNodes, ProxyFace, proxy_rpc
 from parley.faces.registry.registry import Directory, RegistrationFace
-from parley.faces.registry.workspaces import NodeStreams, Workspaces
+from parley.faces.registry.workspaces import DelegationFace, NodeStreams, Workspaces
 from parley.http.table import Tabulated
 from parley.nodes.capacity import NodeCapacity
 from parley.nodes.delegations import Delegations

@@ -114,16 +114,17 @@ async def _send(
     wait: bool,
     printer: "Printer",
 ) -> int:
-    resolved, printer.begun = await resolve(place), False
-    async with resolved.client(printer.retrying) as client:
+    begun = False
+    async with (await resolve(place)).client(printer.retrying) as client:
         if stream and wait:
             try:
                 async for result in client.stream(content, task=task, context=context):
+                    begun = True
                     printer.show(result)
                 return printer.finish()
             except RemoteError as error:
                 # Refused before anything started, so it is safe to send again without streaming.
-                if printer.begun or not _does_not_stream(error):
+                if begun or not _does_not_stream(error):
                     raise
         configuration = None if wait else {"returnImmediately": True}
         answer = await client.send(content, task=task, context=context, configuration=configuration)
@@ -209,7 +210,6 @@ class Printer:
         self._expects: Expected | None = None
         self._prompts = prompts
         self._any_question = any_question
-        self.begun = False
 
     def __enter__(self) -> "Printer":
         self._start_spinner()
@@ -239,7 +239,6 @@ class Printer:
 
     def show(self, result: Json, seq: int = 0) -> None:
         self._stop_spinner()
-        self.begun = True
         number = {"seq": seq} if self._numbered and seq else {}
         if self._as_json:
             print(json.dumps({**number, **result}, ensure_ascii=False), flush=True)

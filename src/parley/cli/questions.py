@@ -9,8 +9,7 @@ from rich.markup import escape
 from parley.client import Json
 from parley.json_values import Fields
 from parley.json_values import Json as Value
-from parley.runs.rules.answer_forms import AnswerField, AnswerForm, answer_form, entered
-from parley.runs.rules.answers import MEDIA_TYPE, Expected
+from parley.runs.rules.answers import MEDIA_TYPE, AnswerField, AnswerForm, Expected, answer_form, entered
 
 
 def expected_in(part: Json) -> Expected | None:

@@ -13,8 +13,7 @@ from parley.console.responses import off_loop, plain
 from parley.http.sse import KEEP_ALIVE_S, Chunk, frame
 from parley.ids import RunId
 from parley.runs.attachments import Attachments
-from parley.runs.rules.answer_forms import answer_form
-from parley.runs.rules.answers import Expected
+from parley.runs.rules.answers import Expected, answer_form
 from parley.runs.rules.content import Part, Parts, text_of
 from parley.runs.rules.events import (
     RESPONSE,

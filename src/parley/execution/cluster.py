@@ -1,9 +1,13 @@
-"""Membership of replicas that share a store, and signals between them."""
+"""Membership of replicas that share a store, signals between them, and the slots that a replica holds."""
 
+import asyncio
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Protocol
 
+from parley.errors import ParleyError
 from parley.ids import RunId
+from parley.telemetry import tell
 
 
 class Cluster(Protocol):
@@ -64,3 +68,60 @@ class Signals(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+_Place = tuple[str, str]
+"""An agent, and the replica id under which this replica took a slot of it."""
+
+
+class Slots:
+    """The slots that this replica holds for agents with a limit. The replica counts them and reports the count to the
+    store, so that a lost answer neither keeps a slot taken for ever nor frees one that is in use."""
+
+    def __init__(self, cluster: Cluster, sure: Callable[[], bool]) -> None:
+        self._cluster = cluster
+        self._sure = sure
+        """Returns whether this replica has certainly not been declared dead."""
+        self._held: Counter[_Place] = Counter()
+        self._doubtful: set[_Place] = set()
+        """Slots whose count in the store may differ from the count here."""
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def take(self, agent: str, limit: int) -> str | None:
+        """Take a slot. Return the replica id under which it was taken; None when no slot is free."""
+        async with self._locks[agent]:
+            place = agent, self._cluster.replica
+            await self._settle(place)
+            self._doubtful.add(place)
+            taken = await self._cluster.take_slot(agent, limit)
+            self._doubtful.discard(place)
+            self._held[place] += taken
+            if taken and not self.holds(place[1]):
+                # The answer came so late that the slot may no longer be ours.
+                self._held[place] -= 1
+                self._doubtful.add(place)
+                return None
+            return place[1] if taken else None
+
+    def holds(self, replica: str) -> bool:
+        """Return whether a slot that was taken under this id is certainly still ours."""
+        return replica == self._cluster.replica and self._sure()
+
+    # Why: docs/decisions/execution.md#report-slots-as-a-number
+    async def give(self, agent: str, replica: str) -> None:
+        """Free a slot. If the store cannot be reached now, the slot is freed there before the next one is taken."""
+        async with self._locks[agent]:
+            place = agent, replica
+            self._held[place] -= 1
+            self._doubtful.add(place)
+            try:
+                await self._settle(place)
+            except ParleyError as error:
+                tell("dispatch.failed", agent=agent, code=error.code)
+
+    async def _settle(self, place: _Place) -> None:
+        if place in self._doubtful:
+            await self._cluster.keep_slots(*place, self._held[place])
+            self._doubtful.discard(place)
+        if not self._held[place]:
+            del self._held[place]

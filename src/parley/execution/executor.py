@@ -1,7 +1,7 @@
 """Runs turns in this process: start, cancel, timeout, and the choice of the next run."""
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
@@ -18,10 +18,10 @@ from parley.errors import (
     StoreUnavailable,
 )
 from parley.execution.agents import Unlisted, no_unlisted
-from parley.execution.cluster import Cluster
+from parley.execution.cluster import Cluster, Slots
 from parley.execution.driver import Driver, Salvaging, Throttled, kind_of
 from parley.execution.history import earlier_notes, earlier_rounds
-from parley.execution.outbox import Outbox
+from parley.execution.outbox import Outbox, TurnJournal
 from parley.execution.rules import Conclusion, Final, Scribe
 from parley.execution.steps import Steps, Suspension, suspension_in
 from parley.execution.turn import CURRENT, ToolCaller, Turn
@@ -32,8 +32,8 @@ from parley.runs.log import Commands
 from parley.runs.rules.access import Principal
 from parley.runs.rules.agents import Agent, vendor_and_model
 from parley.runs.rules.commands import Begin, Emit, Recover, Report, Wake
-from parley.runs.rules.content import Parts, hops_of
-from parley.runs.rules.events import Canceled, Completed, Event, Failed, Noted, Progress, Rejected, Suspended
+from parley.runs.rules.content import hops_of
+from parley.runs.rules.events import Canceled, Completed, Event, Failed, Noted, Rejected, Suspended
 from parley.runs.rules.state import Run, State
 from parley.runs.rules.transcript import TurnRound
 from parley.runs.rules.usage import Prices
@@ -90,80 +90,6 @@ class TurnJob:
         for timer in (self.timer, self.grace):
             if timer is not None:
                 timer.cancel()
-
-
-class TurnJournal:
-    """Stores the records of a turn's steps, in order with its other reports."""
-
-    def __init__(self, outbox: Outbox, attachments: Attachments) -> None:
-        self._outbox = outbox
-        self._attachments = attachments
-
-    async def record(self, progress: Progress) -> None:
-        await self._outbox.commit(progress)
-
-    async def kept(self, parts: Parts) -> Parts:
-        return await self._attachments.kept(parts)
-
-    async def loaded(self, parts: Parts) -> Parts:
-        return await self._attachments.loaded(parts)
-
-
-# Slots that this replica holds for agents with a limit. The replica counts them and reports the count to the store, so
-# that a lost answer neither keeps a slot taken for ever nor frees one that is in use.
-
-_Place = tuple[str, str]
-"""An agent, and the replica id under which this replica took a slot of it."""
-
-
-class Slots:
-    def __init__(self, cluster: Cluster, sure: Callable[[], bool]) -> None:
-        self._cluster = cluster
-        self._sure = sure
-        """Returns whether this replica has certainly not been declared dead."""
-        self._held: Counter[_Place] = Counter()
-        self._doubtful: set[_Place] = set()
-        """Slots whose count in the store may differ from the count here."""
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-
-    async def take(self, agent: str, limit: int) -> str | None:
-        """Take a slot. Return the replica id under which it was taken; None when no slot is free."""
-        async with self._locks[agent]:
-            place = agent, self._cluster.replica
-            await self._settle(place)
-            self._doubtful.add(place)
-            taken = await self._cluster.take_slot(agent, limit)
-            self._doubtful.discard(place)
-            self._held[place] += taken
-            if taken and not self.holds(place[1]):
-                # The answer came so late that the slot may no longer be ours.
-                self._held[place] -= 1
-                self._doubtful.add(place)
-                return None
-            return place[1] if taken else None
-
-    def holds(self, replica: str) -> bool:
-        """Return whether a slot that was taken under this id is certainly still ours."""
-        return replica == self._cluster.replica and self._sure()
-
-    # Why: docs/decisions/execution.md#report-slots-as-a-number
-    async def give(self, agent: str, replica: str) -> None:
-        """Free a slot. If the store cannot be reached now, the slot is freed there before the next one is taken."""
-        async with self._locks[agent]:
-            place = agent, replica
-            self._held[place] -= 1
-            self._doubtful.add(place)
-            try:
-                await self._settle(place)
-            except ParleyError as error:
-                tell("dispatch.failed", agent=agent, code=error.code)
-
-    async def _settle(self, place: _Place) -> None:
-        if place in self._doubtful:
-            await self._cluster.keep_slots(*place, self._held[place])
-            self._doubtful.discard(place)
-        if not self._held[place]:
-            del self._held[place]
 
 
 GRACE_S = 5.0

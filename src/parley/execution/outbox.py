@@ -5,8 +5,11 @@ import asyncio
 from parley.errors import ParleyError
 from parley.execution.rules import closed, is_delta, joined, size_of
 from parley.ids import RunId
+from parley.runs.attachments import Attachments
 from parley.runs.log import Commands, Outcome
 from parley.runs.rules.commands import Emit, Report
+from parley.runs.rules.content import Parts
+from parley.runs.rules.events import Progress
 from parley.runs.rules.state import Run
 
 LINGER_S = 0.020
@@ -86,3 +89,20 @@ def _seen(flight: "asyncio.Future[Outcome]") -> None:
     """Mark the error as retrieved: the next call of the outbox raises it."""
     if not flight.cancelled() and isinstance(flight.exception(), ParleyError):
         return
+
+
+class TurnJournal:
+    """Stores the records of a turn's steps, in order with its other reports."""
+
+    def __init__(self, outbox: Outbox, attachments: Attachments) -> None:
+        self._outbox = outbox
+        self._attachments = attachments
+
+    async def record(self, progress: Progress) -> None:
+        await self._outbox.commit(progress)
+
+    async def kept(self, parts: Parts) -> Parts:
+        return await self._attachments.kept(parts)
+
+    async def loaded(self, parts: Parts) -> Parts:
+        return await self._attachments.loaded(parts)

@@ -24,7 +24,7 @@ from parley.runs.listing import ConversationSummary, newest, place_in_queue, rec
 from parley.runs.log import Outcome
 from parley.runs.requests import Send
 from parley.runs.rules.access import Principal
-from parley.runs.rules.answer_forms import answer_form
+from parley.runs.rules.answers import answer_form
 from parley.runs.rules.content import Message, text_of, text_part
 from parley.runs.rules.state import Run
 from parley.runs.store import Listing

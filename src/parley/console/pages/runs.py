@@ -12,7 +12,7 @@ from parley.ids import is_id, new_id
 from parley.runs.listing import newest, place_in_queue, waiting
 from parley.runs.requests import Branch, Send
 from parley.runs.rules.access import Principal
-from parley.runs.rules.answer_forms import AnswerForm, answer_form, answer_parts
+from parley.runs.rules.answers import AnswerForm, answer_form, answer_parts
 from parley.runs.rules.content import Message, Part, text_of, text_part
 from parley.runs.rules.events import content_of
 from parley.runs.rules.state import Run, State

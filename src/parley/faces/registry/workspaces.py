@@ -1,4 +1,5 @@
-"""Routes of nodes for their operators, `/workspaces`: create, list, change, watch and remove nodes."""
+"""Routes of nodes, `/workspaces`: operators create, list, change, watch and remove them, and nodes delegate tasks to
+each other."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -9,10 +10,20 @@ from starlette.types import Receive, Send
 
 from parley.clock import Clock, iso, now_ms
 from parley.errors import Invalid, InvalidCursor, NotFound
-from parley.faces.registry.face import MAX_PAGE, Caller, Callers, NodeFace, id_of, number_of, page_headers
-from parley.faces.registry.messages import activity_view, event_view, node_view, peer_view
+from parley.faces.registry.face import MAX_PAGE, Caller, Callers, CallFace, NodeFace, id_of, number_of, page_headers
+from parley.faces.registry.messages import (
+    DelegateIn,
+    RecordIn,
+    UpdateIn,
+    activity_view,
+    delegation_view,
+    event_view,
+    node_view,
+    peer_view,
+)
 from parley.http.face import Request, Response, Streamed, operation
 from parley.http.sse import KEEP_ALIVE_S, Chunk, frame, write
+from parley.nodes.delegations import Delegations
 from parley.nodes.rules import ACTIVITY_TYPES, NewNode, NodeActivity, NodeEvent, NodePatch, check_id
 from parley.nodes.service import Nodes
 from parley.nodes.store import NodeQuery
@@ -184,3 +195,52 @@ def _cursor(request: Request[Caller]) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise InvalidCursor("Last-Event-ID must be an integer >= 0")
     return int(text)
+
+
+_DELEGATIONS = "/workspaces/{id}/delegations"
+_DELEGATION = f"{_DELEGATIONS}/{{delegation}}"
+
+
+class DelegationFace(CallFace):
+    """Operations on delegations, for the node itself and for administrators."""
+
+    max_body = 1024 * 1024
+
+    def __init__(self, delegations: Delegations, callers: Callers) -> None:
+        super().__init__(callers)
+        self._delegations = delegations
+
+    @operation("POST", "/workspaces/{id}/delegate", more="owner", body=DelegateIn)
+    async def delegate(self, request: Request[Caller], given: DelegateIn) -> Response:
+        target, key = check_id(given.target_id), given.idempotency_key
+        found, hit = await self._delegations.delegate(id_of(request), target, given.task, key)
+        shown = {"delegation_id": found.id, "status": "delegated", "target_id": found.delegation.target}
+        if not hit:
+            return Response(202, shown)
+        return Response(200, {**shown, "status": found.status, "idempotent_hit": True})
+
+    @operation("GET", _DELEGATIONS, more="owner")
+    async def newest(self, request: Request[Caller]) -> Response:
+        return Response(200, [delegation_view(one) for one in await self._delegations.newest(id_of(request))])
+
+    @operation("POST", f"{_DELEGATIONS}/record", more="owner", body=RecordIn)
+    async def record(self, request: Request[Caller], given: RecordIn) -> Response:
+        target = check_id(given.target_id)
+        found = await self._delegations.record(id_of(request), target, given.task, given.delegation_id)
+        return Response(201, {"delegation_id": found.id, "status": found.status, "target_id": found.delegation.target})
+
+    @operation("GET", _DELEGATION, more="owner")
+    async def get(self, request: Request[Caller]) -> Response:
+        found = await self._delegations.get(id_of(request), request.path["delegation"])
+        return Response(200, {**delegation_view(found), "task": found.delegation.task, "response": found.response})
+
+    @operation("POST", f"{_DELEGATION}/update", more="owner", body=UpdateIn)
+    async def update(self, request: Request[Caller], given: UpdateIn) -> Response:
+        response = given.error if given.status == "failed" else given.response_preview
+        place = id_of(request), request.path["delegation"]
+        return Response(200, delegation_view(await self._delegations.update(*place, given.status, response)))
+
+    @operation("POST", f"{_DELEGATION}/cancel", more="owner")
+    async def cancel(self, request: Request[Caller]) -> Response:
+        found = await self._delegations.cancel(id_of(request), request.path["delegation"])
+        return Response(200, delegation_view(found))
