@@ -192,6 +192,6 @@ DOUBLING = {
 )
 def test_no_check_takes_long(schema: Any, value: Any) -> None:
     check_schema(schema)
-    begun = time.perf_counter()
+    begun = time.thread_time()
     fits(schema, value)
-    assert time.perf_counter() - begun < 0.5, f"{MAX_STEPS} steps take about 20 ms"
+    assert time.thread_time() - begun < 0.5, f"{MAX_STEPS} steps take about 20 ms"

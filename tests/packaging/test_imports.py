@@ -37,7 +37,9 @@ def test_the_package_itself_loads_nothing() -> None:
 
 
 def test_what_an_agent_is_written_with_loads_no_server_and_no_client() -> None:
-    assert not (HEAVY | {"typer", "rich", "sqlite3"}) & loaded(f"from parley import {', '.join(names)}")
+    # `Parley` is the server itself, which reads its settings with pydantic.
+    of_agents = [name for name in names if name not in ("Parley", "Settings")]
+    assert not (HEAVY | {"typer", "rich", "sqlite3"}) & loaded(f"from parley import {', '.join(of_agents)}")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["send", "--help"], ["keys", "create", "--help"]])

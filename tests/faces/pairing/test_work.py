@@ -320,7 +320,7 @@ def _talk(*texts: str) -> Talk:
                 seen.append(reply["result"])
                 task = task or reply["result"]["task"]["id"]
         assert task is not None
-        return [*seen, await client.get(task), (await client.send(texts[0]))]
+        return [*seen, await client.get(task), (await client.send(texts[0])).result]
 
     return talk
 
