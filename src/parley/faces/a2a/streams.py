@@ -21,11 +21,13 @@ from parley.runs.rules.events import (
     SPOKEN,
     ArtifactAdded,
     Event,
+    Progress,
     Replied,
     is_usage,
     with_content,
 )
 from parley.runs.rules.state import Run
+from parley.runs.rules.usage import added
 from parley.runs.rules.view import StatusMessage, View, view_of
 from parley.runs.service import Exchange
 from parley.runs.streams import Follower
@@ -241,12 +243,14 @@ class A2AStreaming:
             yield StreamStep(first, last=True)
             return
         last_words = _LAST_WORDS if until_settled else ENDINGS
+        run = _counted(run, rest)
         step = await self._made(run, rest, last_words)
         if first or step.frames:
             step = StreamStep(first + step.frames, step.last)
             yield step
         while not step.last:
             events = await follower.next(KEEP_ALIVE_S)
+            run = _counted(run, events)
             if not events:
                 step = _SILENCE
             elif self._latest[0] is events and self._latest[1] is last_words:
@@ -262,10 +266,16 @@ class A2AStreaming:
     async def _made(self, run: Run, events: Sequence[Event], last_words: frozenset[str]) -> StreamStep:
         frames: list[StreamFrame] = []
         for event in events:
-            loaded = await self._showing.event(run, event)
-            # The last update shows the usage of the whole run, of which the stream may have seen only a part.
-            now = await self._exchange.commands.stored(run.id) if event.type in ENDINGS else None
-            frames.append(StreamFrame(event.seq, UpdateShown(now or run, loaded)))
+            frames.append(StreamFrame(event.seq, UpdateShown(run, await self._showing.event(run, event))))
             if event.type in last_words:
                 return StreamStep(frames, last=True)
         return StreamStep(frames)
+
+
+def _counted(run: Run, events: Sequence[Event]) -> Run:
+    """Return the run with the usage in events that are newer than it: the last update shows the usage of the whole
+    run."""
+    for event in events:
+        if isinstance(event.payload, Progress) and event.payload.usage is not None and event.seq > run.version:
+            run = replace(run, usage=added(run.usage, event.payload.usage))
+    return run
