@@ -173,6 +173,14 @@ async def test_usage_is_no_message_and_the_log_has_only_events_that_older_versio
     assert [said.role for said in view.history] == ["user"]
 
 
+@pytest.mark.parametrize("cursor", [0, 3, 5, 6])
+async def test_the_last_update_of_a_resumed_stream_has_the_usage_of_the_whole_task(server: Server, cursor: int) -> None:
+    async with Client(server.agent("counter")) as client:
+        task = (await client.send("go"))["task"]["id"]
+        frames = [frame async for _, frame in client.tail(task, cursor)]
+    assert frames[-1]["statusUpdate"]["metadata"]["usage"] == COUNTED
+
+
 async def test_an_agents_own_metadata_named_usage_stays(server: Server) -> None:
     assert (await sent(server, "own"))["metadata"]["usage"] == {"mine": 1}
 
