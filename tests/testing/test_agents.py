@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from parley import ArtifactChunk, Done, NeedInput, Note, State, Text, Turn, agent
+from parley import ArtifactChunk, Done, NeedInput, Note, State, Text, Turn, Usage, agent
 from parley.client import Client
 from parley.errors import ConfigurationError
 from parley.testing import run, run_async
@@ -60,6 +60,18 @@ def test_its_questions_are_answered_in_order() -> None:
     assert result.questions == ("What is your name?", "And your town?")
     waiting = run(greeter, "hi", answers=["Ada"])
     assert (waiting.state, waiting.question) == (State.INPUT_REQUIRED, "And your town?")
+
+
+def test_recorded_usage_is_part_of_the_result() -> None:
+    @agent("model")
+    async def model(turn: Turn) -> AsyncGenerator[object, None]:
+        yield Usage("small-1", input_tokens=10, output_tokens=2)
+        yield Text("ok")
+
+    usage = run(model, "hi", prices={"small-*": {"input": 1, "output": 10}}).usage
+    assert usage is not None
+    assert (usage["inputTokens"], usage["outputTokens"], usage["cost"]) == (10, 2, 0.00003)
+    assert run(echo, "hi").usage is None
 
 
 def test_it_may_ask_other_agents() -> None:

@@ -82,6 +82,8 @@ class TemplateKind(StrEnum):
     """Templates of `parley new`."""
 
     AGENT = "agent"
+    LLM = "llm"
+    WORKFLOW = "workflow"
     NODE = "node"
     ADAPTER = "adapter"
     ORG = "org"

@@ -166,6 +166,8 @@ class DriverKind(Generic[Options]):
     """Makes the agent to which the fields of the definition are then applied."""
     short: Callable[[str], dict[str, Any]] | None = None
     """Reads options that are written as one text, such as `command: wc -w`."""
+    short_list: Callable[[list[str]], dict[str, Any]] | None = None
+    """Reads options that are written as a list of texts, such as `workflow: [writer, editor]`."""
 
 
 Kinds = Mapping[str, DriverKind[Any]]

@@ -267,7 +267,8 @@ def _about(agent: Agent) -> Json:
 
 
 def _extension(extension: Extension) -> Json:
-    return {"uri": extension.uri, "description": extension.description, "required": extension.required}
+    wire: Json = {"uri": extension.uri, "description": extension.description, "required": extension.required}
+    return {**wire, "params": extension.params} if extension.params else wire
 
 
 def _skill(skill: Skill, agent: Agent) -> Json:

@@ -1,7 +1,7 @@
 """The view of a run: its status, messages and artifacts. A fold of its events, and the answer that programs get."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -39,6 +39,10 @@ from parley.runs.rules.events import (
     task_metadata_of,
 )
 from parley.runs.rules.state import WAITING, Run, State, evolve
+from parley.runs.rules.usage import shown
+from parley.typed import instance_of
+
+T = TypeVar("T")
 
 
 class StatusMessage(Struct, frozen=True):
@@ -428,7 +432,7 @@ class Answer(Struct, frozen=True):
     question: str | None = None
     """The agent's question, while it waits for input or for a credential."""
     usage: Mapping[str, object] | None = None
-    """Tokens and costs, as the agent reports them in the task's metadata."""
+    """Tokens and cost of the run, as A2A clients see them in the task's metadata: `inputTokens`, `cost`, `models`, …"""
     run_id: str = ""
     """The id of the run (A2A: task); empty for a direct message of a server that creates no task."""
     conversation: str = ""
@@ -436,6 +440,11 @@ class Answer(Struct, frozen=True):
     """The code of a failure or a rejection."""
     reason: str = ""
     """The reason why the run failed, was rejected or was canceled."""
+
+    def data_as(self, kind: type[T]) -> T:
+        """Return `data` as an instance of a class: a data class, a msgspec Struct or a pydantic model. Raise AgentError
+        if it does not fit."""
+        return instance_of(kind, self.data)
 
 
 def answer_of(view: View) -> Answer:
@@ -445,7 +454,7 @@ def answer_of(view: View) -> Answer:
         view.status.state,
         tuple(view.artifacts),
         said.parts if said else (),
-        usage=usage_in(view.metadata),
+        usage=usage_in(view.metadata) or (shown(view.run.usage) if view.run.usage else None),
         run_id=view.run.id,
         conversation=view.run.conversation,
         code=view.code,
