@@ -43,7 +43,7 @@ from parley.runs.store import Key, LogStore
 from parley.runs.streams import Follower, Streams
 from parley.runs.views import folded, read_view, recent_view
 from parley.runs.wakeups import Wakeups
-from parley.telemetry import span, tell
+from parley.telemetry import Span, span, tell
 from parley.telemetry.trace import entered, sent
 
 _NEWCOMER = "*"
@@ -197,7 +197,7 @@ class Exchange:
     async def send(self, send: Send) -> Outcome:
         """Accept a message durably: when this returns, the run exists and will be processed even if this process
         dies."""
-        with span("runtime.ingest", agent=send.agent):
+        with span("runtime.ingest", agent=send.agent) as ingest:
             check_parts(send.message.parts)
             agent = self.usable(send.agent, send.principal)
             check_content(agent, send.message.parts)
@@ -205,7 +205,7 @@ class Exchange:
             conversation = conversation_for(send.conversation, run.conversation if run else None)
             key = send_key(send)
             if run is not None:
-                return await self.give(run, send.principal, send.message, key)
+                return _noted(ingest, await self.give(run, send.principal, send.message, key))
             start = Start(
                 agent.slug,
                 conversation,
@@ -215,31 +215,30 @@ class Exchange:
                 rules=send.rules,
                 reach=send.principal.reach,
             )
-            return await self._admitted(agent, start, key)
+            return _noted(ingest, await self._admitted(agent, start, key))
 
     async def assign(self, start: Start, key: Key | None, run_id: RunId | None = None) -> Outcome:
         """Start a run for a purpose, such as a document; its message is the server's request to the agent. With
         `run_id`, a run is started only once."""
-        with span("runtime.ingest", agent=start.agent):
+        with span("runtime.ingest", agent=start.agent) as ingest:
             agent = self.usable(start.agent, start.caller)
             if start.message is not None:
                 check_content(agent, start.message.parts)
                 start = replace(start, trace=start.trace or sent())
             if run_id is not None:
-                return await self.begin(run_id, await self._stored(start))
-            return await self._admitted(agent, start, key)
+                return _noted(ingest, await self.begin(run_id, await self._stored(start)))
+            return _noted(ingest, await self._admitted(agent, start, key))
 
     async def fork(self, branch: Branch) -> Outcome:
         """Start a copy of a run, with the same owner and conversation; the original is not changed."""
-        with span("runtime.ingest", agent=branch.agent or ""):
+        with span("runtime.ingest", agent=branch.agent or "") as ingest:
             run = await self.visible(branch.run, branch.principal, branch.agent)
             agent = self.usable(run.agent, branch.principal)
             conversation_for(branch.conversation, run.conversation)
             key = branch_key(branch, run)
             asked, before = AdmissionRequest(agent, str(branch.principal)), partial(self._before, key)
-            return await before() or await self.admission.admit(
-                asked, before, partial(self._fork, run, agent, branch, key)
-            )
+            copy = partial(self._fork, run, agent, branch, key)
+            return _noted(ingest, await before() or await self.admission.admit(asked, before, copy))
 
     async def _fork(self, run: Run, agent: Agent, branch: Branch, key: Key | None) -> Outcome:
         fork = await fork_of(self.store, self.attachments, agent, run, branch)
@@ -535,6 +534,12 @@ class Exchange:
                 await self.stop(child, Cancel(run.principal, f"The parent task {run.id} ended."))
             except (RunEnded, RunNotFound):
                 continue
+
+
+def _noted(ingest: Span, outcome: Outcome) -> Outcome:
+    """Add the run to the span in which it was accepted."""
+    ingest.note(run=outcome.run.id, conversation=outcome.run.conversation)
+    return outcome
 
 
 # Orderly stop: hand over all work that other replicas can continue before this process ends.
