@@ -23,7 +23,7 @@ mcp:
   - name: s
     run: [{python}, {tools}]
 """
-FRAMEWORKS = ("pydantic-ai",)
+FRAMEWORKS = ("pydantic-ai", "openai-agents", "langgraph")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

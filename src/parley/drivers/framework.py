@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from parley.drivers.function import More
-from parley.errors import AgentError, ContentNotSupported
+from parley.errors import AgentError, ContentNotSupported, ModelError
 from parley.execution.rules import NeedInput, Output, Status, Text
 from parley.execution.turn import Turn
 from parley.json_values import Fields, Json, fields_of
@@ -151,6 +151,12 @@ class FrameworkTurn:
         _CALL.set(_Call(self))
         try:
             await loop()
+        except Exception as error:
+            # The libraries of model vendors raise errors with the status of the response. Their text may contain keys.
+            status = getattr(error, "status_code", None)
+            if isinstance(status, int):
+                raise ModelError(f"The model call failed with status {status}.") from error
+            raise
         finally:
             await self._outputs.put(None)
 

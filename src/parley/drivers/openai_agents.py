@@ -24,7 +24,6 @@ from agents.items import ToolApprovalItem, TResponseInputItem
 from agents.models.interface import Model
 from agents.run_context import RunContextWrapper
 from agents.tool_context import ToolContext
-from openai import APIStatusError
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseTextDeltaEvent
 from pydantic import BaseModel, TypeAdapter
 
@@ -38,7 +37,7 @@ from parley.drivers.framework import (
     usage_of,
 )
 from parley.drivers.function import More
-from parley.errors import AgentError, ConfigurationError, ModelError, TooManyRounds
+from parley.errors import AgentError, ConfigurationError, TooManyRounds
 from parley.execution.rules import ArtifactChunk, Output
 from parley.execution.turn import Turn
 from parley.json_values import Json
@@ -92,8 +91,6 @@ class OpenAiAgentsDriver:
             raise TooManyRounds(f"The model was called more than {self._max_turns} times in a row.") from None
         except (InputGuardrailTripwireTriggered, OutputGuardrailTripwireTriggered) as error:
             raise AgentError(f"A guardrail stopped the agent: {error.guardrail_result.guardrail.get_name()}.") from None
-        except APIStatusError as error:
-            raise ModelError(f"The model call failed with status {error.status_code}.") from error
         await _finish(work, output)
 
     async def _answer(self, work: FrameworkTurn, messages: list[TResponseInputItem]) -> object:
@@ -255,7 +252,9 @@ class _DurableModel(Model):
         shown = schema is None or schema.is_plain_text()
 
         async def called() -> Json:
-            return cast(Json, _RESPONSES.dump_python(await self._called(args, kwargs, shown), mode="json"))
+            response = await self._called(args, kwargs, shown)
+            # The SDK refuses items with members that the vendor did not send.
+            return cast(Json, _RESPONSES.dump_python(response, mode="json", by_alias=True, exclude_unset=True))
 
         recorded, again = await self._work.model(called)
         response = _RESPONSES.validate_python(recorded)

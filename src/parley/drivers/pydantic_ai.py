@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability, ReinjectSystemPrompt
-from pydantic_ai.exceptions import ApprovalRequired, ModelHTTPError, ModelRetry, ToolFailed
+from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 from pydantic_ai.messages import (
     BinaryContent,
     DocumentUrl,
@@ -51,7 +51,7 @@ from parley.drivers.framework import (
     usage_of,
 )
 from parley.drivers.function import More
-from parley.errors import ConfigurationError, ModelError
+from parley.errors import ConfigurationError
 from parley.execution.rules import ArtifactChunk, NeedInput, Output
 from parley.execution.turn import Turn
 from parley.json_values import Json, fields_of
@@ -92,15 +92,12 @@ class PydanticAiDriver:
     async def _loop(self, work: FrameworkTurn) -> None:
         before, new = await work.conversation(self._history)
         history = [message for asked, answer in before for message in _exchange(asked, answer)]
-        try:
-            result = await self._wrapped.run(
-                _prompt(new),
-                message_history=history,
-                deps=await _made(self._deps, work.turn),
-                capabilities=[_Durable(work), ReinjectSystemPrompt()],
-            )
-        except ModelHTTPError as error:
-            raise ModelError(f"The model call failed with status {error.status_code}.") from error
+        result = await self._wrapped.run(
+            _prompt(new),
+            message_history=history,
+            deps=await _made(self._deps, work.turn),
+            capabilities=[_Durable(work), ReinjectSystemPrompt()],
+        )
         await _finish(work, result.output)
 
 
