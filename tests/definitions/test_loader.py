@@ -289,7 +289,8 @@ BROKEN = [
     (CALL + "provider: {organization: x}\n", "2: provider.url: is missing"),
     (
         "driver: lllm\n",
-        "1: driver: expected function, llm, command, remote, edge, agentzero, org or workflow, got 'lllm'",
+        "1: driver: expected function, llm, command, remote, edge, agentzero, org, workflow, pydantic-ai, "
+        "openai-agents or langgraph, got 'lllm'",
     ),
     ("name: x\n", "1: function.call: is missing"),
     ("function:\n  cal: x\n", "2: function.cal: unknown field; did you mean call?"),

@@ -1,6 +1,5 @@
 """Build agents from definitions: the fields, their types, and the error messages for invalid values."""
 
-import difflib
 import inspect
 import os
 import re
@@ -13,11 +12,12 @@ from msgspec import UNSET, Struct, structs
 from msgspec.structs import replace
 
 from parley.definitions.files import DefinitionFile, Route
+from parley.definitions.frameworks import FRAMEWORK_KINDS
 from parley.drivers.agentzero import AgentZeroOptions
 from parley.drivers.agentzero.driver import build_agentzero, start_agentzero
 from parley.drivers.command import CommandOptions, build_command, short_command, start_command
 from parley.drivers.function import Function, FunctionDriver
-from parley.drivers.kind import DriverKind, Kinds, Site, folder_at, program_at
+from parley.drivers.kind import DriverKind, Kinds, Site, did_you_mean, folder_at, named_object, program_at
 from parley.drivers.llm.driver import LlmOptions, build_llm, start_llm
 from parley.drivers.org.driver import OrgOptions, build_organisation, start_organisation
 from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
@@ -54,17 +54,9 @@ def _build_function(agent: Agent, options: FunctionOptions, site: Site) -> Drive
 
 
 def _named_by(options: FunctionOptions, site: Site) -> FunctionDriver | Function:
-    where, _, name = options.call.rpartition(":")
-    if not where or not name.isidentifier():
-        raise Invalid("must be path/to/file.py:name or package.module:name", field="call")
-    try:
-        module = site.imports.file(site.folder / where) if where.endswith(".py") else site.imports.named(where)
-    except Invalid as error:
-        raise Invalid(error.message, field="call") from None
-    found: object = getattr(module, name, None)
-    if found is None:
-        raise Invalid(f"{where} has no function {name}{did_you_mean(name, vars(module))}", field="call")
+    found = named_object(options.call, site, "function")
     if not isinstance(found, FunctionDriver) and (not callable(found) or inspect.isclass(found)):
+        name = options.call.rpartition(":")[2]
         raise Invalid(f"{name} is not a function; its type is {type(found).__name__}", field="call")
     return cast(FunctionDriver | Function, found)
 
@@ -87,11 +79,6 @@ def _build_edge(agent: Agent, options: EdgeOptions, site: Site) -> Driver:
     return EdgeDriver(agent)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, known, 1)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
 KINDS: Kinds = {
     "function": DriverKind(FunctionOptions, _build_function, _start_function, lambda call: {"call": call}),
     "llm": DriverKind(LlmOptions, build_llm, start_llm, lambda model: {"model": model}),
@@ -101,6 +88,7 @@ KINDS: Kinds = {
     "agentzero": DriverKind(AgentZeroOptions, build_agentzero, start_agentzero, lambda url: {"url": url}),
     "org": DriverKind(OrgOptions, build_organisation, start_organisation, lambda folder: {"folder": folder}),
     "workflow": DriverKind(WorkflowOptions, build_workflow, short_list=short_workflow),
+    **FRAMEWORK_KINDS,
 }
 
 

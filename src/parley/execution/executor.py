@@ -418,8 +418,11 @@ class Executor:
 
     async def _record(self, turn: Turn, scribe: Scribe, outbox: Outbox) -> None:
         """Write the usage that was recorded while the driver ran."""
-        for usage in turn.take_recorded():
-            await outbox.put(scribe.report(usage))
+        for report in self._used(turn, scribe):
+            await outbox.put(report)
+
+    def _used(self, turn: Turn | None, scribe: Scribe) -> list[Report]:
+        return [scribe.report(usage) for usage in turn.take_recorded()] if turn is not None else []
 
     async def _salvaged(self, driver: Driver, job: TurnJob, outbox: Outbox, ending: Report) -> Report:
         """Write the results of an interrupted turn to the log. Return its end, with the driver's reason if it gives
@@ -466,7 +469,7 @@ class Executor:
             conversation=run.conversation,
         ) as driven:
             view = await folded(events) if len(events) > LARGE else None
-            job.steps = self._make_steps(driver.agent, job, outbox, events)
+            job.steps = self._make_steps(driver.agent, job, outbox, scribe, events)
             turn = job.turn = self._make_turn(driver.agent, job, events, view)
             CURRENT.set(turn)
             async with aclosing(driver.run(turn)) as outputs:
@@ -486,10 +489,11 @@ class Executor:
             driven.note(**scribe.tokens)
         return Completed()
 
-    def _make_steps(self, spec: Agent, job: TurnJob, outbox: Outbox, events: list[Event]) -> Steps:
+    def _make_steps(self, spec: Agent, job: TurnJob, outbox: Outbox, scribe: Scribe, events: list[Event]) -> Steps:
         """Create the durable steps of a turn. Nothing may be shown before the answer of an agent that replies with a
         message."""
-        journal, shown = TurnJournal(outbox, self._attachments), spec.replies != "message"
+        shown = spec.replies != "message"
+        journal = TurnJournal(outbox, self._attachments, lambda: self._used(job.turn, scribe))
         return Steps(job.run.turns, events, journal, shown=shown, clock=self._clock, monotonic=self._monotonic)
 
     def _make_turn(self, spec: Agent, job: TurnJob, events: list[Event], view: View | None) -> Turn:
