@@ -65,6 +65,8 @@ PLAIN: dict[str, str] = {
 PLAIN_AT: dict[tuple[str, str], str] = {
     ("002 plan.create", "taskId"): INSIDE,
     ("002 build.create", "taskId"): INSIDE,
+    ("POST /agents/{slug}/agui", "id"): "how the sender calls its message",
+    ("GET /agents/{slug}/agui/{run}", "slug"): INSIDE,
     ("POST /workspaces/{id}/activity", "target_id"): "kept as it is said; not looked up",
     ("POST /workspaces/{id}/delegate", "task"): WORDS,
     ("POST /workspaces/{id}/delegations/record", "task"): WORDS,
@@ -80,20 +82,22 @@ APART: dict[tuple[str, str], str] = {
     ("POST /workspaces/{id}/delegate", "target_id"): "004: 403",
     ("POST /workspaces/{id}/delegations/record", "target_id"): "004: 403",
     ("POST /internal/v1/runs", "run_id"): "003: 409, an id that the caller chooses may be taken",
+    ("POST /agents/{slug}/agui", "runId"): "AG-UI: 409, an id that the caller chooses may be taken",
 }
 """Where a contract wants what one may not have told apart from what is not there. Each has a test of its own."""
 
 BEGINS = (
-    r"(RPC (Send|message/)|REST \S+ (send|stream)$|gRPC \S+/Send|MCP tools/call|POST /internal/v1/runs$|"
+    r"(RPC (Send|message/)|REST \S+ (send|stream)$|gRPC \S+/Send|MCP tools/call|POST /internal/v1/runs$|POST .*/agui$|"
     rf"POST {MODES}/conversations$|002 ({'|'.join(f'{one.mode}.{one.name}$' for one in ACTIONS if one.begins)}))"
 )
 """Requests that start a conversation of the caller, with any id: it must not be one that later probes use."""
 
 WHATS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    (BEGINS, "contextId|conversation|conversationId|thread_id", ("spare",)),
+    (BEGINS, "contextId|conversation|conversationId|thread_id|threadId", ("spare",)),
     (rf"POST {MODES}/conversations$", "id", ("spare",)),
     (r"(RPC|REST|gRPC) ", "id|taskId", RUNS),
     (r"(RPC|REST|gRPC) ", "referenceTaskIds", ("referred",)),
+    (r".*/agui", "run|interruptId|toolCallId", RUNS),
     (r".*/runs/\{id", "id", RUNS),
     (r".*/conversations/\{id", "id", ("conversation",)),
     (r".*/orchestrations/\{id", "id", ("orchestration", "task")),
@@ -118,6 +122,9 @@ WHATS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 _CARD: Json = {"name": "Top", "skills": [], "version": "1.0"}
 BODIES: dict[str, Json] = {
+    "POST /agents/{slug}/agui": {
+        "threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "hi"}],
+    },
     "POST /registry/register": {"url": "http://127.0.0.1:9001", "agent_card": _CARD},
     "POST /registry/update-card": {"agent_card": _CARD},
     "POST /workspaces": {"name": "new"},
@@ -283,6 +290,13 @@ def _said(asked: str, name: str, id_: str, own: Own) -> Json:
             return {"caller_id": mine, "target_id": mine, name: id_}
         case "POST /workspaces/{id}/delegations/record", "delegation_id":
             return {"target_id": own.get("near") or str(uuid.uuid4()), "task": "Sum", "delegation_id": id_}
+        case "POST /agents/{slug}/agui", "interruptId":
+            return {"runId": str(uuid.uuid4()), "resume": [{name: f"{id_}#3", "status": "resolved", "payload": "hi"}]}
+        case "POST /agents/{slug}/agui", "toolCallId":
+            result = {"id": "m", "role": "tool", name: f"{id_}#3", "content": "hi"}
+            return {"runId": str(uuid.uuid4()), "messages": [result]}
+        case "POST /agents/{slug}/agui", _:
+            return {"runId": str(uuid.uuid4()), name: id_}
         case "POST /agent-runtimes/runtime/heartbeat", _:
             return {"task_runs": [{"task_run_id": id_, "lease_id": own["lease"]}]}
         case _:

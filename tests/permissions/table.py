@@ -70,6 +70,9 @@ TABLE: dict[str, Rule | frozenset[str]] = {
     "GET /agents/{slug}/.well-known/agent-card.json": PUBLIC,
     "GET /agents/{slug}/.well-known/agent.json": PUBLIC,
     "GET /agents/{slug}/tasks/{task}/artifacts/{artifact}": KNOWN,
+    # AG-UI
+    "POST /agents/{slug}/agui": Rule(SENDERS, {}),
+    "GET /agents/{slug}/agui/{run}": KNOWN,
     # For operators
     "GET /admin/whoami": KNOWN,
     "GET /admin/keys": ADMINS,

@@ -30,9 +30,10 @@ from parley.faces.a2a.card import CardAccess, Cards
 from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.operations import Operations, RequestLog
 from parley.faces.a2a.rest import Rest
-from parley.faces.a2a.routing import OPERATIONS, Addresses, Discovery, LandingPages
+from parley.faces.a2a.routing import OPERATIONS, Addresses, Discovery, LandingPages, below_agents
 from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.admin import Admin, MetricsFace, Probes, PublicKeys
+from parley.faces.agui.face import AguiFace
 from parley.faces.control.face import ControlFace
 from parley.faces.mcp.mount import MCP_HEADERS, McpMount
 from parley.http.identity import Entrance, Identified
@@ -252,9 +253,8 @@ async def open_faces(
         async with open_push(exchange, settings, records, signing, base_url) as push:
             pages = AddressPages(base_url, settings.platform_name, authenticated=settings.auth == "required")
             a2a = _A2A(exchange, settings, cards, push, pages)
-            deliveries = MailDeliveries(records)
+            deliveries, signed = MailDeliveries(records), signatures(settings, exchange.store)
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
-            signed = signatures(settings, exchange.store)
             neighbours = Neighbours(signing, cards, push, base_url, extensions.guard)
             async with (
                 open_tools(exchange, settings, records, extensions.guard, _keep_ms(settings)) as tools,
@@ -277,7 +277,8 @@ async def open_faces(
                     MetricsFace(metrics, exchange),
                     admin,
                     PublicKeys(signing),
-                    McpMount(exchange, __version__, settings.max_body_bytes),
+                    McpMount(exchange, __version__, most),
+                    AguiFace(exchange, most),
                     *edge.faces,
                 ]
                 async with open_console(
@@ -321,6 +322,7 @@ class _A2A:
             Rest(self.operations, most),
             self.discovery,
             Router(routes, redirect_slashes=False, default=_not_found),
+            below_agents(row for face in faces for row in face.operations()),
         )
 
 

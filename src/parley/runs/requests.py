@@ -33,6 +33,8 @@ class Send(Struct, frozen=True):
     key: str | None = None
     rules: Rules | None = None
     """The rules of an orchestration that the agent is to plan."""
+    id: str | None = None
+    """Id for a new run. A repeated request with the same id returns the same run."""
 
 
 class Opening(Struct, frozen=True):

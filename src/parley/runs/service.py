@@ -218,6 +218,8 @@ class Exchange:
                 rules=send.rules,
                 reach=send.principal.reach,
             )
+            if send.id is not None:
+                return _noted(ingest, await self._identified(agent, start, _chosen(send.id)))
             return _noted(ingest, await self._admitted(agent, start, key))
 
     async def assign(self, start: Start, key: Key | None, run_id: RunId | None = None) -> Outcome:
@@ -249,9 +251,7 @@ class Exchange:
 
     async def open(self, opening: Opening) -> Outcome:
         agent = self.usable(opening.agent, opening.principal)
-        if opening.run is not None and not is_id(opening.run):
-            raise Invalid("A run id must have 1 to 128 letters, digits or ._:@/+=~-", field="run_id")
-        run_id = RunId(opening.run) if opening.run else new_run_id()
+        run_id = _chosen(opening.run) if opening.run is not None else new_run_id()
         rules = None if opening.assignment else self.agents.rules(agent.slug)
         start = start_of(opening, conversation_for(opening.conversation), rules)
         if opening.parent is not None:
@@ -428,6 +428,21 @@ class Exchange:
             return await work()
         return await self.admission.admit(AdmissionRequest(agent, start.principal), partial(self._before, key), work)
 
+    async def _identified(self, agent: Agent, start: Start, run_id: RunId) -> Outcome:
+        """Start a run under an id that the caller chose, or return the run that the same request started."""
+
+        async def before() -> Outcome | None:
+            known = await self.commands.stored(run_id)
+            return known and Outcome(same_run(known, start), [], replayed=True)
+
+        async def work() -> Outcome:
+            try:
+                return await self._begun(run_id, agent, await self._stored(start), None)
+            except VersionConflict:
+                return Outcome(same_run(await self.commands.state(run_id), start), [], replayed=True)
+
+        return await before() or await self.admission.admit(AdmissionRequest(agent, start.principal), before, work)
+
     async def _stored(self, start: Start) -> Start:
         if start.message is None:
             return start
@@ -539,10 +554,17 @@ class Exchange:
                 continue
 
 
+<<<<<<< HEAD
 def _noted(ingest: Span, outcome: Outcome) -> Outcome:
     """Add the run to the span in which it was accepted."""
     ingest.note(run=outcome.run.id, conversation=outcome.run.conversation)
     return outcome
+=======
+def _chosen(run_id: str) -> RunId:
+    if not is_id(run_id):
+        raise Invalid("A run id must have 1 to 128 letters, digits or ._:@/+=~-", field="run_id")
+    return RunId(run_id)
+>>>>>>> dialects
 
 
 # Orderly stop: hand over all work that other replicas can continue before this process ends.
