@@ -245,6 +245,16 @@ class Exchange:
             copy = partial(self._fork, run, agent, branch, key)
             return _noted(ingest, await before() or await self.admission.admit(asked, before, copy))
 
+    async def retry(self, run_id: str, principal: Principal, key: str | None = None) -> Outcome:
+        """Start a copy of a run that has ended, from its last input on."""
+        run = await self.visible(run_id, principal)
+        if not run.ended:
+            raise InvalidState(f"The task is {run.state.value}; only an ended task can be retried.", state=run.state)
+        inputs = await self.store.read_last(run.id, ("input",), 1)
+        if not inputs:
+            raise InvalidState("The events of the task have expired, so it cannot be retried. Send the message again.")
+        return await self.fork(Branch(run.id, principal, at=inputs[0].seq, key=key))
+
     async def _fork(self, run: Run, agent: Agent, branch: Branch, key: Key | None) -> Outcome:
         fork = await fork_of(self.store, self.attachments, agent, run, branch)
         return await self._begun(new_run_id(), agent, fork, key)

@@ -91,6 +91,11 @@ class Listing(Struct, frozen=True):
     """Order by creation, the newest first; `after` then holds a `created_at`. Pages stay stable while runs change."""
     prefix: str = ""
     """Only runs whose id starts with this."""
+    text: str = ""
+    """Only runs whose first message or error has these words. Only `Store.search` uses it."""
+    created_from: int | None = None
+    """Only runs created at this time (ms) or later."""
+    created_before: int | None = None
     counted: bool = True
     """True to count all matching runs; otherwise the count is 0."""
 
@@ -158,6 +163,12 @@ class Store(Readable, Protocol):
 
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         """Return a page of runs, and the number of runs on all pages. Erased runs are left out."""
+        ...
+
+    async def search(self, listing: Listing) -> list[Run]:
+        """Return the newest runs with the words of `listing.text` in their first message or error, of its principal
+        and agent, in the order of their creation. Other fields of the listing are not used, except `after` (a
+        `created_at` and an id) and `limit`. Runs written by a version without this index are not found."""
         ...
 
     async def size(self) -> int:

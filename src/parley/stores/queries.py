@@ -51,6 +51,7 @@ def filters(listing: Listing, least: str = ">=", below: str = "<") -> tuple[str,
     alone = listing.conversation is not None or named
     by_status = not (listing.newest or listing.oldest)
     principal, id_ = _hidden("principal", alone), _hidden("run_id", not named)
+    created = "created_at + 0" if named or by_status else "created_at"
     agent, state = _hidden("agent", alone or by_status), _hidden("state", alone or by_status)
     asked: list[tuple[str, object]] = [
         (f"{principal} = ?", listing.principal),
@@ -58,6 +59,8 @@ def filters(listing: Listing, least: str = ">=", below: str = "<") -> tuple[str,
         (f"{_hidden('conversation', named)} = ?", listing.conversation),
         (f"{state} {_states(listing.state)}", listing.state and listing.state.value),
         ("status_at >= ?", listing.since),
+        (f"{created} >= ?", listing.created_from),
+        (f"{created} < ?", listing.created_before),
         (f"{id_} {least} ?", listing.prefix or None),
         (f"{id_} {below} ?", listing.prefix + LAST if listing.prefix else None),
     ]

@@ -1,15 +1,23 @@
 """Pages for runs: the filtered list, one run with its live timeline, and the inbox."""
 
-from msgspec import Struct
+import re
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from urllib.parse import parse_qsl, urlencode
 
-from parley.console.request import ConsoleContext, Page, PageRequest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from parley.console.live import LiveRow, LiveRows, live_list
+from parley.console.request import ConsoleContext, Handler, Page, PageRequest
 from parley.console.responses import PageReply, PageStream, redirect, run_path
 from parley.console.timeline import TimelineEntry, frames, is_image, read_earlier, read_timeline
-from parley.errors import Invalid, NotFound, RunNotFound
+from parley.errors import Invalid, NotFound, ParleyError, RunNotFound
 from parley.faces.a2a.downloads import content_of_part, saved
 from parley.http.requests import header, page_cursor, place_token
 from parley.ids import is_id, new_id
-from parley.runs.listing import newest, place_in_queue, waiting
+from parley.runs.listing import RunListing, newest, place_in_queue, waiting
 from parley.runs.requests import Branch, Send
 from parley.runs.rules.access import Principal
 from parley.runs.rules.answers import AnswerForm, answer_form, answer_parts
@@ -21,6 +29,31 @@ from parley.runs.store import Listing
 PAGE = 30
 WAITS = "waiting"
 """Filter value for runs that wait for input, in any state."""
+MAX_FILTER = 200
+_ID_START = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{0,27}")
+"""A text that is taken for the beginning of a run's id."""
+
+
+class RunFilters(Struct, frozen=True):
+    """Filters of the list, as in its address."""
+
+    q: str = ""
+    state: str = ""
+    agent: str = ""
+    principal: str = ""
+    conversation: str = ""
+    since: str = ""
+    until: str = ""
+    id: str = ""
+
+    @property
+    def query(self) -> dict[str, str]:
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name))}
+
+    @property
+    def more(self) -> bool:
+        """True if a filter is set that is folded away by default."""
+        return bool(self.principal or self.conversation or self.since or self.until)
 
 
 class RunsPages:
@@ -28,42 +61,142 @@ class RunsPages:
         self._desk = desk
 
     def pages(self) -> list[Page]:
-        return [Page("GET", "/runs", self.list)]
+        return [
+            Page("GET", "/runs", self.list),
+            Page("GET", "/runs/live", self.live),
+            Page("POST", "/runs/cancel", self._bulk(self._cancel), "send"),
+            Page("POST", "/runs/retry", self._bulk(self._retry), "send"),
+        ]
 
     async def list(self, visit: PageRequest) -> PageReply:
-        query = visit.query
-        state, agent, text = query.get("state", ""), query.get("agent", ""), query.get("id", "").strip()
-        if text and (found := await self._named(visit, text)) is not None:
+        chosen = _filters(visit)
+        if (found := await self._named(visit, chosen)) is not None:
             return redirect(run_path(found.id))
-        if text and not is_id(text):
-            raise Invalid("A run ID may contain only letters, digits and ._:@/+=~-", field="id")
-        listing = Listing(
-            self._desk.owner(visit.principal),
-            agent or None,
-            state=_state(state),
-            after=page_cursor(query.get("after", "")),
-            limit=PAGE,
-            prefix=text,
-        )
-        look = waiting if state == WAITS else newest
-        shelf = await look(self._desk.exchange.store, listing)
+        shelf = await self._read(visit, chosen)
         return visit.page(
             "runs.html",
             title="Runs",
             runs=shelf.runs,
             next=place_token(shelf.after),
-            first=not query.get("after"),
+            first=not visit.query.get("after"),
             agents=self._desk.agents(visit.principal),
             states=[one.value for one in State],
-            chosen={"state": state, "agent": agent, "id": text},
+            chosen=chosen,
+            all=visit.principal.may("admin"),
+            done=_outcome(visit),
         )
 
-    async def _named(self, visit: PageRequest, text: str) -> Run | None:
+    async def live(self, visit: PageRequest) -> PageStream:
+        """Stream the first page of the list as it changes."""
+        chosen, every = _filters(visit), visit.principal.may("admin")
+
+        async def read() -> LiveRows:
+            runs = (await self._read(visit, chosen)).runs
+            return LiveRows(
+                [
+                    LiveRow(f"run-{run.id}", run.version, partial(visit.piece, "_run_row.html", run=run, all=every))
+                    for run in runs
+                ],
+                {"waiting": await count_waiting(self._desk, visit.principal)},
+            )
+
+        await read()
+        return live_list(self._desk.exchange, read)
+
+    async def _read(self, visit: PageRequest, chosen: RunFilters) -> RunListing:
+        after = page_cursor(visit.query.get("after", ""))
+        owner = self._desk.owner(visit.principal)
+        listing = Listing(
+            owner if owner is not None else chosen.principal or None,
+            chosen.agent or None,
+            chosen.conversation or None,
+            state=_state(chosen.state),
+            after=after,
+            limit=PAGE,
+            prefix=chosen.id,
+            text=chosen.q,
+            created_from=_day(chosen.since, "since"),
+            created_before=_day(chosen.until, "until", 1),
+        )
+        look = waiting if chosen.state == WAITS else newest
+        return await look(self._desk.exchange.store, listing)
+
+    async def _named(self, visit: PageRequest, chosen: RunFilters) -> Run | None:
         """The run with exactly this id: a visitor who pastes a whole id goes straight to the run."""
-        try:
-            return await self._desk.exchange.visible(text, visit.principal)
-        except RunNotFound:
-            return None
+        for text in (chosen.id, chosen.q):
+            try:
+                return await self._desk.exchange.visible(text, visit.principal) if text else None
+            except RunNotFound:
+                continue
+        return None
+
+    def _bulk(self, act: Callable[[PageRequest, str], Awaitable[object]]) -> Handler:
+        """Apply an action to every selected run, and count those that refuse it."""
+
+        async def handle(visit: PageRequest) -> PageReply:
+            form = await visit.form()
+            chosen = [name.removeprefix("run.") for name in form if name.startswith("run.")]
+            if not chosen:
+                raise Invalid("Select at least one run.", field="run")
+            refused = 0
+            for run_id in chosen:
+                try:
+                    await act(visit, run_id)
+                except ParleyError:
+                    refused += 1
+            back = dict(parse_qsl(form.get("query", "")[:4000]))
+            named = {name: value for name, value in back.items() if name in RunFilters.__struct_fields__}
+            told = {"done": len(chosen) - refused, "refused": refused}
+            return redirect(f"/runs?{urlencode({**named, **told})}")
+
+        return handle
+
+    async def _cancel(self, visit: PageRequest, run_id: str) -> None:
+        run = await self._desk.exchange.visible(run_id, visit.principal)
+        await self._desk.exchange.cancel(run.id, visit.principal)
+
+    async def _retry(self, visit: PageRequest, run_id: str) -> None:
+        await self._desk.exchange.retry(run_id, visit.principal)
+
+
+def _filters(visit: PageRequest) -> RunFilters:
+    query = visit.query
+    given = (
+        query.get("q", ""),
+        query.get("state", ""),
+        query.get("agent", ""),
+        query.get("principal", ""),
+        query.get("conversation", ""),
+        query.get("since", ""),
+        query.get("until", ""),
+        query.get("id", ""),
+    )
+    chosen = RunFilters(*(text.strip()[:MAX_FILTER] for text in given))
+    if not chosen.id and _ID_START.fullmatch(chosen.q):
+        chosen = replace(chosen, id=chosen.q, q="")
+    if chosen.id and not is_id(chosen.id):
+        raise Invalid("A run ID may contain only letters, digits and ._:@/+=~-", field="id")
+    return chosen
+
+
+def _outcome(visit: PageRequest) -> str:
+    """The result of an action on several runs, which its redirect counts in the address."""
+    done, refused = visit.query.get("done", ""), visit.query.get("refused", "")
+    if not (done.isdecimal() and refused.isdecimal()):
+        return ""
+    told = f"Done for {int(done[:4])} run{'' if int(done[:4]) == 1 else 's'}."
+    return told if refused == "0" else f"{told} {int(refused[:4])} could not be changed in their present state."
+
+
+def _day(text: str, field: str, later: int = 0) -> int | None:
+    """The beginning of a day in UTC (ms), or of the day that many days later."""
+    if not text:
+        return None
+    try:
+        day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+        return max(0, int((day + timedelta(days=later)).timestamp() * 1000))
+    except (ValueError, OverflowError):
+        raise Invalid(f"{field} must be a date such as 2026-01-31.", field=field) from None
 
 
 def _state(name: str) -> State | None:

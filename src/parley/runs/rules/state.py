@@ -12,7 +12,7 @@ from parley.errors import (
     VersionConflict,
 )
 from parley.ids import ConversationId, RunId
-from parley.runs.rules.content import any_beside, says_something
+from parley.runs.rules.content import MAX_EXCERPT, any_beside, excerpt, says_something
 from parley.runs.rules.events import (
     SPOKEN,
     ArtifactAdded,
@@ -69,7 +69,7 @@ class State(StrEnum):
 
 TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELED, State.REJECTED})
 WAITING = frozenset({State.INPUT_REQUIRED, State.AUTH_REQUIRED})
-FOLD = 2
+FOLD = 3
 """Version of the rules by which a run is folded from its log. Increase it when `Run` gets new fields: a row with other
 rules, or one written by an older process since then, is folded again when it is read."""
 _WORDED = frozenset((InputReceived, *SPOKEN))
@@ -136,6 +136,11 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """Time at which the run is woken (ms), if its agent sleeps."""
     usage: dict[str, ModelTotals] = {}
     """Tokens and cost of its model calls, by model; without its children, and without the copied part of a fork."""
+    title: str = ""
+    """Beginning of the first message, for lists."""
+    code: str = ""
+    """Error code, if the run failed or was rejected; `reason` is the beginning of the explanation."""
+    reason: str = ""
     fold: int = 0
     """Version of the rules by which the run was folded. An older process does not know this field and leaves it out."""
 
@@ -269,7 +274,8 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
         case InputReceived():
             # A waiting run that got its answer is submitted again: accepted, and not yet being worked on.
             state = State.SUBMITTED if run.state in WAITING else run.state
-            return {"inputs": run.inputs + 1, "state": state, "trace": event.trace or run.trace}
+            title = run.title or excerpt(shown(event.message))
+            return {"inputs": run.inputs + 1, "state": state, "trace": event.trace or run.trace, "title": title}
         case Completed() | Replied():
             return _end(run, State.COMPLETED, at)
         case ChildStarted():
@@ -293,12 +299,12 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             return {"due": 0}
         case Suspended(due):
             return {**_pause(run, State.SUBMITTED, at), "due": due, "read": run.read_before, "resuming": True}
-        case Failed():
-            return _end(run, State.FAILED, at)
+        case Failed(code, reason):
+            return {**_end(run, State.FAILED, at), "code": code, "reason": reason[:MAX_EXCERPT]}
         case Canceled():
             return _end(run, State.CANCELED, at)
-        case Rejected():
-            return _end(run, State.REJECTED, at)
+        case Rejected(code, reason):
+            return {**_end(run, State.REJECTED, at), "code": code, "reason": reason[:MAX_EXCERPT]}
         case Submitted():
             raise VersionConflict("A log can have only one `submitted` event, at its beginning.")
         case _:
@@ -326,6 +332,8 @@ def _forked(run: Run, event: Forked) -> dict[str, Any]:
         "children": (),
         "due": 0,
         "usage": {},
+        "code": "",
+        "reason": "",
     }
     if event.again and (run.state is State.WORKING or run.inputs == run.read):
         return {**changes, "read": run.read_before, "resuming": True}
