@@ -564,17 +564,16 @@ class Exchange:
                 continue
 
 
-<<<<<<< HEAD
 def _noted(ingest: Span, outcome: Outcome) -> Outcome:
     """Add the run to the span in which it was accepted."""
     ingest.note(run=outcome.run.id, conversation=outcome.run.conversation)
     return outcome
-=======
+
+
 def _chosen(run_id: str) -> RunId:
     if not is_id(run_id):
         raise Invalid("A run id must have 1 to 128 letters, digits or ._:@/+=~-", field="run_id")
     return RunId(run_id)
->>>>>>> dialects
 
 
 # Orderly stop: hand over all work that other replicas can continue before this process ends.

@@ -324,6 +324,9 @@ class SimulatedStore:
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         return await self._read(lambda: self._tables.list_runs(listing))
 
+    async def search(self, listing: Listing) -> list[Run]:
+        return await self._read(lambda: self._tables.search(listing))
+
     async def unfinished(self, principal: str, most: int) -> int:
         return await self._read(lambda: self._tables.unfinished(principal, most))
 
