@@ -46,7 +46,8 @@ class Outbox:
         """Write some reports and all before them. Return when they are durable."""
         self._check()
         self._waiting.extend(reports)
-        await asyncio.shield(self._flush())
+        # Not shielded: the log writes commands also if the caller no longer waits for them.
+        await self._flush()
 
     async def finish(self, ending: Report) -> Run:
         """Write everything, including the end of the turn. Return the resulting run."""
@@ -65,8 +66,11 @@ class Outbox:
             self._timer.cancel()
         pause = self._last_flush + LINGER_S - loop.time() if is_delta(report) else 0.0
         # `call_soon` instead of a direct call: outputs that the agent yields without a pause go into the same append.
-        flush = self._flush
+        flush = self._flush_unawaited
         self._timer = loop.call_later(pause, flush) if pause > 0 else loop.call_soon(flush)
+
+    def _flush_unawaited(self) -> None:
+        self._flush().add_done_callback(_seen)
 
     def _flush(self) -> "asyncio.Future[Outcome]":
         if self._timer is not None:
@@ -76,13 +80,12 @@ class Outbox:
             # The first text after a step is not delayed.
             self._last_flush = asyncio.get_running_loop().time()
         reports, self._waiting, self._size = joined(self._waiting), [], 0
-        flight = self._commands.submit(self._run_id, *(Emit(self._epoch, report, self.upto) for report in reports))
-        flight.add_done_callback(_seen)
-        self._flight = flight
-        return flight
+        emits = [Emit(self._epoch, report, self.upto) for report in reports]
+        self._flight = self._commands.submit(self._run_id, *emits)
+        return self._flight
 
     def _check(self) -> None:
-        if self._flight is not None and self._flight.done():
+        if self._flight is not None and self._flight.done() and not self._flight.cancelled():
             error = self._flight.exception()
             if error is not None:
                 raise error

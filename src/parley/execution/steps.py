@@ -236,7 +236,8 @@ class Steps:
         self, call: StepCall, work: Callable[..., Any], args: tuple[object, ...]
     ) -> tuple[Part | None, Exception | None]:
         try:
-            value = await _inside(call, _called(work, args, call.timeout_s))
+            working = _called(work, args, call.timeout_s)
+            value = await (_inside(call.name, working) if call.number == KEYED else working)
         except Exception as error:  # noqa: BLE001 - a step may raise anything; the record says so
             return None, error
         return await self._output(call, value), None
@@ -277,11 +278,9 @@ def recorded_steps(turn: int, events: Iterable[Event]) -> dict[int, list[StepRec
     return found
 
 
-async def _inside(call: StepCall, working: Awaitable[object]) -> object:
-    """Await the work of a step. Steps of the work belong to this one if it has a key."""
-    if call.number != KEYED:
-        return await working
-    token = _WITHIN.set(call.name)
+async def _inside(name: str, working: Awaitable[object]) -> object:
+    """Await the work of a step that has a key. Steps of the work belong to it."""
+    token = _WITHIN.set(name)
     try:
         return await working
     finally:
@@ -300,8 +299,14 @@ async def _called(work: Callable[..., Any], args: tuple[object, ...], timeout_s:
     if timeout_s is not None:
         async with asyncio.timeout(timeout_s):
             return await _called(work, args)
-    value = work(*args) if inspect.iscoroutinefunction(work) else await asyncio.to_thread(work, *args)
+    value = work(*args) if _is_coroutine(work) else await asyncio.to_thread(work, *args)
     return await cast(Awaitable[object], value) if inspect.isawaitable(value) else value
+
+
+def _is_coroutine(work: Callable[..., Any]) -> bool:
+    """Return whether the work is a coroutine function. The flags of its code are faster to read than by inspect."""
+    code = getattr(work, "__code__", None)
+    return inspect.iscoroutinefunction(work) if code is None else bool(code.co_flags & inspect.CO_COROUTINE)
 
 
 def _reason(call: StepCall, error: Exception) -> tuple[str, str]:
