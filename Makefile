@@ -95,4 +95,4 @@ soak: $(STAMP)       ## kill -9 again and again, on SQLite and with two replicas
 	$(BIN)/python -m dev.bench.memory
 
 clean:               ## forget what was built
-	rm -rf $(VENV) $(DEV) build dist .ruff_cache .import_linter_cache $(addprefix sdk/typescript/,node_modules build dist)
+	rm -rf $(VENV) $(DEV) build dist .ruff_cache .import_linter_cache $(addprefix sdk/typescript/,node_modules build dist) $(addprefix examples/agui/,node_modules dist)
