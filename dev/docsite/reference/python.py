@@ -13,8 +13,11 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "parley": (
         "AgentError", "Answer", "ArtifactChunk", "Done", "Failed", "NeedAuth", "NeedInput", "Note", "Parley", "Part",
         "Rejected", "Reply", "Settings", "Skill", "State", "Status", "StepFailed", "Text", "Turn", "Usage", "agent",
+        "ask_caller", "emit",
     ),
     "parley.drivers.graph": ("graph",),
+    "parley.drivers.openai_agents": ("openai_agent",),
+    "parley.drivers.pydantic_ai": ("pydantic_agent",),
     "parley.compat": ("durable",),
     "parley.node": ("A2A", "Node", "Peer", "PeerAnswer"),
     "parley.node.settings": ("NodeSettings", "load"),

@@ -87,3 +87,6 @@ class TemplateKind(StrEnum):
     NODE = "node"
     ADAPTER = "adapter"
     ORG = "org"
+    PYDANTIC_AI = "pydantic-ai"
+    OPENAI_AGENTS = "openai-agents"
+    LANGGRAPH = "langgraph"

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any, Unpack, cast
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Struct
 
 from parley.drivers.function import More
 from parley.errors import AgentError, ContentNotSupported, ModelError
@@ -21,11 +21,9 @@ from parley.execution.turn import Turn
 from parley.json_values import Fields, Json, fields_of
 from parley.models.llm import READS
 from parley.runs.rules.agents import Agent, Limits, Rescue, Skill, plain_name, plain_skill
-from parley.runs.rules.content import Message, Part, Parts, text_part
+from parley.runs.rules.content import Message, Part, Parts
 from parley.runs.rules.usage import MAX_TOKENS, Usage
 from parley.tools.rules.redaction import sanitised
-
-__all__ = ["ask_caller", "emit"]
 
 HISTORY = 20
 """Number of earlier exchanges of the conversation that a model reads."""
@@ -303,8 +301,7 @@ class FrameworkTurn:
 
     async def show_call(self, call: PendingCall) -> None:
         """Show that a tool is called."""
-        data = {"tool": call.tool, "input": sanitised(call.input, personal=False)}
-        await self.say(Status((text_part(f"Calling {call.tool}."), Part(data=Raw(msgspec.json.encode(data))))))
+        await self.say(Status(f"Calling {call.shown}"))
 
     async def text(self, text: str, *, begins: bool = False) -> None:
         """Stream a piece of the answer. A text that `begins` starts a new paragraph."""
