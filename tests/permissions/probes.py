@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from parley.faces.a2a.jsonrpc import METHODS
 from parley.faces.actions.table import ACTIONS, Action
-from tests.faces.mcp.wire import call, request
+from tests.faces.mcp.wire import call, modern, request
 from tests.permissions.belongings import MODES
-from tests.permissions.requests import PLACES, Asked, a2a_for
+from tests.permissions.requests import MODERN_ONLY, PLACES, Asked, a2a_for
 from tests.permissions.table import rule_for
 
 Json = dict[str, Any]
@@ -65,6 +65,7 @@ PLAIN: dict[str, str] = {
 PLAIN_AT: dict[tuple[str, str], str] = {
     ("002 plan.create", "taskId"): INSIDE,
     ("002 build.create", "taskId"): INSIDE,
+    ("MCP tasks/result", "taskId"): "waits for the end of a task, which is found as by tasks/get",
     ("POST /agents/{slug}/agui", "id"): "how the sender calls its message",
     ("GET /agents/{slug}/agui/{run}", "slug"): INSIDE,
     ("POST /workspaces/{id}/activity", "target_id"): "kept as it is said; not looked up",
@@ -202,7 +203,8 @@ def _asking(asked: str, name: str, id_: str, own: Own) -> Asked:
         case "002":
             return _acting(rest, name, id_, own)
         case "MCP":
-            return "POST", "/mcp", _mcp(rest, name, id_, own), {"Accept": "application/json"}
+            body = _mcp(rest, name, id_, own)
+            return "POST", "/mcp", *(modern(body) if rest in MODERN_ONLY else (body, {"Accept": "application/json"}))
         case _:
             return _plainly(asked, name, id_, own)
 
@@ -252,6 +254,8 @@ def _acting(rest: str, name: str, id_: str, own: Own) -> Asked:
 def _mcp(method: str, name: str, id_: str, own: Own) -> Json:
     if method == "tools/call":
         return call(id_, "hi") if name == "name" else call("echo", "hi", **{name: id_})
+    if method.startswith("tasks/"):
+        return request(method, taskId=id_, inputResponses={f"{id_}#0": {"action": "cancel"}})
     mine = own.get("conversation") or str(uuid.uuid4())
     uri = {
         "task": f"parley://tasks/{id_}", "conversation": f"parley://conversations/{id_}/plan",
