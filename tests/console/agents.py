@@ -120,6 +120,7 @@ async def author(turn: Turn):
 
 
 _refused: set[str] = set()
+REDACTED_KEY = "abcdef0123456789"
 
 
 @agent("fussy", name="Fussy")
@@ -129,7 +130,7 @@ async def fussy(turn: Turn):
         await asyncio.sleep(2)
     if "fail" in turn.text and turn.text not in _refused:
         _refused.add(turn.text)
-        raise ValueError("Not this time.")
+        raise ValueError(f"Not this time. token={REDACTED_KEY}")
     yield Text("A room above the harbour.")
 
 

@@ -221,6 +221,42 @@ def test_a_fork_goes_another_way(server: Running, page: Page) -> None:
     expect(page.get_by_text("there is no event 9999")).to_be_visible()
 
 
+def test_a_failed_run_shows_its_traceback_and_is_retried(server: Running, page: Page) -> None:
+    run = send(server, "fussy", "fail with a traceback")
+    page.goto(f"{server.console}/runs/{run}")
+    expect(page.locator(".entry[data-kind=bad]")).to_contain_text("agent_error")
+    expect(page.locator(".problem pre")).to_contain_text('raise ValueError(f"Not this time. token={REDACTED_KEY}")')
+    expect(page.locator(".problem pre")).to_contain_text("ValueError: Not this time. token=[REDACTED]")
+    expect(page.locator(".gantt li")).to_have_count(1)
+    expect(page.locator(".gantt .bar[data-state=bad]")).to_have_count(1)
+    page.get_by_role("button", name="Retry").click()
+    expect(page.get_by_text("A room above the harbour.")).to_be_visible()
+    assert run not in page.url
+    page.get_by_role("link", name="compare", exact=True).click()
+    expect(page.get_by_role("heading", name="Compare runs")).to_be_visible()
+    expect(page.locator(".figures").first).to_contain_text("agent_error")
+    expect(page.locator(".difference")).to_contain_text("A room above the harbour.")
+
+
+def test_a_traceback_comes_live_and_only_to_administrators(server: Running, page: Page) -> None:
+    with Visitor(server) as visitor:
+        begun = visitor.post("/agents/fussy/try", {"text": "slowly fail"})
+        page.goto(f"{server.console}/runs/{begun.headers['location'].rpartition('/')[2]}")
+    expect(page.locator(".problem pre")).to_contain_text("ValueError")
+    expect(page.locator(".gantt .bar[data-state=bad]")).to_have_count(1)
+
+
+def test_a_run_is_forked_from_one_of_its_events(server: Running, made: dict[str, str], page: Page) -> None:
+    page.goto(f"{server.console}/runs/{made['relay']}")
+    expect(page.locator(".gantt li[data-kind=child]")).to_contain_text("Echo")
+    entry = page.locator(".entry[data-kind=you]").first
+    entry.hover()
+    entry.get_by_role("link", name="Fork from event 2").click()
+    expect(page.locator("#fork").get_by_label("After event")).to_have_value("2")
+    page.locator("#fork").get_by_role("button", name="Fork run").click()
+    expect(page.locator(".facts")).to_contain_text("at event 2")
+
+
 def test_the_log_can_be_read_raw_and_followed_in_a_terminal(
     server: Running, made: dict[str, str], page: Page
 ) -> None:  # fmt: skip

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
 from parley.app.actions import open_actions, open_conversations
-from parley.app.console import api_documents, beside, newcomers, open_console
+from parley.app.console import beside, newcomers, open_console
 from parley.app.nodes import Neighbours, open_nodes
 from parley.app.pairing import open_edge
 from parley.app.tools import extended, extensions_of, open_host, open_tools, serving_tools
@@ -48,6 +48,7 @@ from parley.runs.listeners import RunListeners, tell_usage
 from parley.runs.rules.usage import Price
 from parley.runs.service import Exchange
 from parley.runs.store import LogStore
+from parley.runs.tracebacks import Tracebacks
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
@@ -262,12 +263,12 @@ async def open_faces(
                 open_conversations(exchange, extensions.documents, settings, secrets, base_url) as conversations,
                 open_actions(exchange, settings, conversations, __version__) as actions,
                 open_nodes(exchange, settings, neighbours) as nodes,
+                open_tracebacks(exchange, records) as tracebacks,
                 counting(exchange) as metrics,
                 _grpc(settings, grpc_port, base_url, a2a.operations, entrance, cards),
             ):
                 frames, most = Frames(exchange, records), settings.max_body_bytes
                 control = ControlFace(signed, exchange, frames, a2a.default, deliveries, tools, __version__, most)
-                api = api_documents(actions.document, __version__)
                 faces = [
                     *nodes.faces,  # the most often called first
                     actions,
@@ -290,7 +291,7 @@ async def open_faces(
                     newcomers(exchange, settings, records, edge, extensions.guard),
                     base_url,
                     __version__,
-                    beside(conversations, nodes, push, settings, problems, api),
+                    beside(conversations, nodes, push, settings, problems, actions.document, tracebacks),
                 ) as console:
                     table = OperationTable([*faces, console], OPERATIONS)
                     app = a2a.addresses([*faces, console])
@@ -353,6 +354,14 @@ def _witness(exchange: Exchange, settings: Settings) -> RequestLog | None:
     witness = RequestLog()
     exchange.listeners.change.add(witness.changed)
     return witness
+
+
+@asynccontextmanager
+async def open_tracebacks(exchange: Exchange, records: Records) -> AsyncGenerator[Tracebacks, None]:
+    """While open, the tracebacks of agents' exceptions are stored."""
+    tracebacks, listeners = Tracebacks(records), exchange.listeners
+    with listeners.raised.listening(tracebacks.raised), listeners.forget.listening(tracebacks.forget):
+        yield tracebacks
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
 
@@ -29,6 +29,7 @@ from parley.execution.turn import CURRENT, ToolCaller, Turn
 from parley.ids import RunId
 from parley.offload import LARGE
 from parley.runs.attachments import Attachments
+from parley.runs.listeners import RaisedListener
 from parley.runs.log import Commands
 from parley.runs.rules.access import Principal
 from parley.runs.rules.agents import Agent, vendor_and_model
@@ -127,6 +128,7 @@ class Executor:
         toolcalls: ToolCaller | None = None,
         conduct: Conduct | None = None,
         prices: Prices | None = None,
+        raised: Iterable[RaisedListener] = (),
     ) -> None:
         self._commands = commands
         self._store = store
@@ -150,6 +152,7 @@ class Executor:
         self._closing = False
         self._conduct = conduct
         self._prices = prices
+        self._on_raised = raised
 
     def register(self, driver: Driver) -> None:
         """Use this driver for the agent's next turns."""
@@ -409,7 +412,7 @@ class Executor:
             if job.ending is None and job.leaving:
                 return None
             # Without an ending, this process did not cancel the task: something that the agent awaited was canceled.
-            ending = job.ending or self._raised(job, error)
+            ending = job.ending or await self._raised(job, error)
         except (LateResult, LeaseLost, StoreUnavailable):
             # StoreUnavailable is no fault of the agent: the turn is resumed when the store is back.
             raise
@@ -419,9 +422,9 @@ class Executor:
             # A task group of the agent wraps the exceptions of its tasks.
             if (pause := suspension_in(errors)) is not None:
                 return job.ending or Suspended(pause.due)
-            ending = self._raised(job, errors)
+            ending = await self._raised(job, errors)
         except Exception as error:  # noqa: BLE001 - an agent may raise anything
-            ending = self._raised(job, error)
+            ending = await self._raised(job, error)
         finally:
             job.driving = False
             if job.steps is not None:
@@ -462,10 +465,12 @@ class Executor:
             tell("turn.not_salvaged", run=job.run.id, agent=job.run.agent, error=error)
         return ending
 
-    def _raised(self, job: TurnJob, error: BaseException) -> Failed:
-        """Return a failure for an agent's exception. Its text may contain secrets, so it is only logged; the client
+    async def _raised(self, job: TurnJob, error: BaseException) -> Failed:
+        """Return a failure for an agent's exception. Its text may contain secrets, so only operators see it; the client
         sees only its type."""
         tell("agent.raised", run=job.run.id, agent=job.run.agent, error=error)
+        for listener in self._on_raised:
+            await listener(job.run, error)
         return Failed("agent_error", f"The agent stopped with an unexpected {type(error).__name__}.")
 
     async def _drive(self, driver: Driver, job: TurnJob, outbox: Outbox, events: list[Event] | None) -> Report:

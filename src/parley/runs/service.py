@@ -117,6 +117,7 @@ class Exchange:
             toolcalls=extensions.toolcalls,
             conduct=extensions.conduct,
             prices=prices,
+            raised=self.listeners.raised,
         )
         self.retention = Retention(store, keep_ms, clock, self.listeners.forget, monotonic)
         self.membership = Membership(store, cluster, self.execution, self.agents, self.retention, lease)

@@ -1,15 +1,20 @@
-"""Pages for runs: the filtered list, one run with its live timeline, and the inbox."""
+"""Pages for runs: the filtered list, and one run with its live timeline."""
 
 import re
+import shlex
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from urllib.parse import parse_qsl, urlencode
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from parley.clock import now_ms
+from parley.console.gantt import MOST_EVENTS, TYPES, Gantt, drawn
 from parley.console.live import LiveRow, LiveRows, live_list
+from parley.console.pages.inbox import count_waiting
 from parley.console.request import ConsoleContext, Handler, Page, PageRequest
 from parley.console.responses import PageReply, PageStream, redirect, run_path
 from parley.console.timeline import TimelineEntry, frames, is_image, read_earlier, read_timeline
@@ -19,7 +24,6 @@ from parley.http.requests import header, page_cursor, place_token
 from parley.ids import is_id, new_id
 from parley.runs.listing import RunListing, newest, place_in_queue, waiting
 from parley.runs.requests import Branch, Send
-from parley.runs.rules.access import Principal
 from parley.runs.rules.answers import AnswerForm, answer_form, answer_parts
 from parley.runs.rules.content import Message, Part, text_of, text_part
 from parley.runs.rules.events import content_of
@@ -212,6 +216,7 @@ def _state(name: str) -> State | None:
 
 ENTRIES = 100
 RAW = 50
+MOST_CHILDREN = 50
 
 
 class RunSeen(Struct):
@@ -224,6 +229,7 @@ class RunSeen(Struct):
     place: int | None
     """Position in the queue; None if the run is not queued."""
     form: AnswerForm
+    traceback: str = ""
 
 
 class RunPages:
@@ -235,11 +241,13 @@ class RunPages:
         return [
             Page("GET", f"{at}/events", self.events),
             Page("GET", f"{at}/raw", self.raw),
+            Page("GET", f"{at}/bars", self.bars),
             Page("GET", f"{at}/timeline", self.fragment),
             Page("GET", f"{at}/parts/{{seq:int}}/{{number:int}}", self.part),
             Page("GET", f"{at}/text/{{artifact:path}}", self.text),
             Page("POST", f"{at}/answer", self.answer, "send"),
             Page("POST", f"{at}/cancel", self.cancel, "send"),
+            Page("POST", f"{at}/retry", self.retry, "send"),
             Page("POST", f"{at}/fork", self.fork, "send"),
             Page("GET", at, self.show),
         ]
@@ -247,21 +255,49 @@ class RunPages:
     async def show(self, visit: PageRequest) -> PageReply:
         run = await self._run(visit)
         before = _number(visit.query.get("before", "0"), "before")
-        seen = await self._seen(run, before)
+        seen = await self._seen(visit, run, before)
+        children = await self._children(visit, run)
         return visit.page(
             "run.html",
             title=f"Run {run.id[-8:]}",
             crumbs=[("Runs", "/runs")],
             seen=seen,
             run=seen.run,
+            children=children,
+            gantt=await self._gantt(run, children),
             past=bool(before),
             base_url=self._desk.base_url,
+            fork_at=_number(visit.query.get("fork", "") or "0", "fork"),
+            curl=self._curl(seen.run),
         )
 
     async def fragment(self, visit: PageRequest) -> PageReply:
         """The timeline alone, for embedding in another page."""
-        seen = await self._seen(await self._run(visit), 0)
+        seen = await self._seen(visit, await self._run(visit), 0)
         return visit.fragment("_timeline.html", seen=seen, run=seen.run, past=False)
+
+    async def bars(self, visit: PageRequest) -> PageReply:
+        """The bars alone, for a script that shows them again while the run works."""
+        run = await self._run(visit)
+        gantt = await self._gantt(run, await self._children(visit, run))
+        return visit.fragment("_gantt.html", gantt=gantt)
+
+    async def _gantt(self, run: Run, children: tuple[Run, ...]) -> Gantt:
+        events = await self._desk.exchange.store.read_types(run.id, TYPES, 0, MOST_EVENTS)
+        return drawn(events, run, {child.id: child for child in children}, now_ms())
+
+    async def _children(self, visit: PageRequest, run: Run) -> tuple[Run, ...]:
+        heads = [await self._desk.exchange.store.head(child) for child in run.children[:MOST_CHILDREN]]
+        found = [head.run for head in heads if head is not None]
+        return tuple(child for child in found if self._desk.exchange.permits(child, visit.principal))
+
+    def _curl(self, run: Run) -> str:
+        """A command that sends the first message of a run again."""
+        message = {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": run.title}]}
+        body = msgspec.json.encode({"message": message}).decode()
+        key = '-H "X-API-Key: $PARLEY_API_KEY" ' if self._desk.beside.settings.auth == "required" else ""
+        address = shlex.quote(f"{self._desk.base_url}/agents/{run.agent}/message:send")
+        return f"curl {address} -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' {key}-d {shlex.quote(body)}"
 
     async def events(self, visit: PageRequest) -> PageStream:
         """Stream the log from a cursor as changes of the timeline: first stored events, then live ones."""
@@ -325,6 +361,11 @@ class RunPages:
         await self._desk.exchange.cancel(run.id, visit.principal)
         return await self._done(visit, run.id, form)
 
+    async def retry(self, visit: PageRequest) -> PageReply:
+        run, _ = await self._run(visit), await visit.form()
+        outcome = await self._desk.exchange.retry(run.id, visit.principal)
+        return redirect(run_path(outcome.run.id))
+
     async def fork(self, visit: PageRequest) -> PageReply:
         """Fork a run. Without a message, the fork repeats the last input."""
         run, form = await self._run(visit), await visit.form()
@@ -342,14 +383,15 @@ class RunPages:
     async def _run(self, visit: PageRequest) -> Run:
         return await self._desk.exchange.visible(visit.path["id"], visit.principal)
 
-    async def _seen(self, run: Run, before: int) -> RunSeen:
+    async def _seen(self, visit: PageRequest, run: Run, before: int) -> RunSeen:
         exchange = self._desk.exchange
         timeline = await (read_earlier(exchange, run, before) if before else read_timeline(exchange, run.id))
         shown = [entry for entry in timeline.entries.values() if not before or entry.seq < before]
         earlier = shown[-ENTRIES].seq if len(shown) > ENTRIES else timeline.start + 1 if timeline.partial else 0
         current = run if before else timeline.run or run
         place, form = await place_in_queue(exchange, run), answer_form(timeline.expects)
-        return RunSeen(current, shown[-ENTRIES:], earlier, place, form)
+        traceback = await self._desk.beside.tracebacks.read(current, visit.principal)
+        return RunSeen(current, shown[-ENTRIES:], earlier, place, form, traceback)
 
 
 def _number(text: str, field: str) -> int:
@@ -361,51 +403,3 @@ def _number(text: str, field: str) -> int:
 def _saved(part: Part) -> PageReply:
     content, media = content_of_part(part)
     return PageReply(content, 200, media, [*saved(part)])
-
-
-# The inbox: runs that wait for input, each with a form to answer.
-
-INBOX_PAGE = 15
-MOST_COUNTED = 99
-MAX_QUESTION = 4000
-
-
-class Question(Struct, frozen=True):
-    run: Run
-    text: str
-    asked: str
-    """First message of the run."""
-    form: AnswerForm
-
-
-async def count_waiting(desk: ConsoleContext, principal: Principal) -> int:
-    shelf = await waiting(desk.exchange.store, Listing(desk.owner(principal), limit=MOST_COUNTED))
-    return len(shelf.runs) + (shelf.after is not None)
-
-
-class InboxPages:
-    def __init__(self, desk: ConsoleContext) -> None:
-        self._desk = desk
-
-    def pages(self) -> list[Page]:
-        return [Page("GET", "/inbox", self.list)]
-
-    async def list(self, visit: PageRequest) -> PageReply:
-        after = page_cursor(visit.query.get("after", ""))
-        listing = Listing(self._desk.owner(visit.principal), after=after, limit=INBOX_PAGE)
-        shelf = await waiting(self._desk.exchange.store, listing)
-        return visit.page(
-            "inbox.html",
-            title="Inbox",
-            questions=[await self._question(run) for run in shelf.runs],
-            next=place_token(shelf.after),
-            first=after is None,
-            served=self._desk.exchange.agents,
-        )
-
-    async def _question(self, run: Run) -> Question:
-        view = await self._desk.exchange.view(run.id, told=True)
-        asked = next((text_of(said.parts) for said in view.history if said.role == "user"), "")
-        said = view.status.said
-        form = answer_form(await self._desk.exchange.expected_answer(run))
-        return Question(run, text_of(said.parts)[:MAX_QUESTION] if said else "", asked, form)
