@@ -33,6 +33,8 @@ class Send(Struct, frozen=True):
     key: str | None = None
     rules: Rules | None = None
     """The rules of an orchestration that the agent is to plan."""
+    generation: int | None = None
+    """The generation that `run` must have; None if any will do."""
 
 
 class Opening(Struct, frozen=True):
