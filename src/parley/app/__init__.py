@@ -306,7 +306,9 @@ class _A2A:
     ) -> None:
         self._exchange = exchange
         self._settings = settings
-        self.operations = Operations(exchange, push, cards, self.default, _witness(exchange, settings))
+        self.operations = Operations(
+            exchange, push, cards, self.default, _witness(exchange, settings), poll_s=settings.long_poll_s
+        )
         modern = settings.cards == "1.0"
         self.discovery = Discovery(exchange, cards, cards.base_url, self.default, modern=modern, pages=pages)
 

@@ -35,6 +35,8 @@ class Send(Struct, frozen=True):
     """The rules of an orchestration that the agent is to plan."""
     id: str | None = None
     """Id for a new run. A repeated request with the same id returns the same run."""
+    generation: int | None = None
+    """The generation that `run` must have; None if any will do."""
 
 
 class Opening(Struct, frozen=True):

@@ -4,6 +4,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
@@ -12,10 +13,13 @@ from msgspec.structs import replace
 from parley.clock import Clock, Monotonic, now_ms
 from parley.errors import (
     AnswerInvalid,
+    GenerationMismatch,
     Invalid,
     InvalidState,
     RunEnded,
     RunNotFound,
+    StaleCursor,
+    Stopping,
     StoreUnavailable,
     VersionConflict,
 )
@@ -35,10 +39,10 @@ from parley.runs.retention import Retention
 from parley.runs.rules.access import Principal, may_see, may_use
 from parley.runs.rules.agents import Agent, check_content
 from parley.runs.rules.answers import Expected, answer_in
-from parley.runs.rules.commands import Adopt, Begin, Cancel, Close, Fail, Fork, Give, Start
+from parley.runs.rules.commands import Adopt, Begin, Cancel, Close, Fail, Fork, Give, Start, check_generation
 from parley.runs.rules.content import Message, check_parts, conversation_for, hops_metadata, text_part
 from parley.runs.rules.events import Event, InputRequired, Rejected
-from parley.runs.rules.state import WAITING, Run, State, lets_go
+from parley.runs.rules.state import WAITING, Run, State, evolve, lets_go
 from parley.runs.rules.usage import Prices
 from parley.runs.rules.view import View
 from parley.runs.store import Key, LogStore
@@ -214,7 +218,7 @@ class Exchange:
             conversation = conversation_for(send.conversation, run.conversation if run else None)
             key = send_key(send)
             if run is not None:
-                return _noted(ingest, await self.give(run, send.principal, send.message, key))
+                return _noted(ingest, await self.give(run, send.principal, send.message, key, send.generation))
             start = Start(
                 agent.slug,
                 conversation,
@@ -286,14 +290,16 @@ class Exchange:
         except VersionConflict:
             return Outcome(same_run(await self.commands.state(run_id), start), [], replayed=True)
 
-    async def give(self, run: Run, principal: Principal, message: Message, key: Key | None) -> Outcome:
-        """Add an input to a run."""
+    async def give(
+        self, run: Run, principal: Principal, message: Message, key: Key | None, generation: int | None = None
+    ) -> Outcome:
+        """Add an input to a run; with `generation`, only if the run still has this one."""
         self._check(run, principal)
         check_parts(message.parts)
         agent = self.agent(run.agent)
         check_content(agent, message.parts)
         asked, limits = AdmissionRequest(agent, run.principal, begins=False), principal.reach
-        give = Give(message, trace=sent(), agents=limits.agents if limits else ())
+        give = Give(message, trace=sent(), agents=limits.agents if limits else (), generation=generation)
         return await self.admission.admit(asked, partial(self._before, key), partial(self._give, run, give, key))
 
     async def answer(self, run: Run, principal: Principal, text: str, key: Key | None = None) -> Outcome:
@@ -304,12 +310,16 @@ class Exchange:
 
     async def _give(self, run: Run, give: Give, key: Key | None) -> Outcome:
         try:
+            check_generation(run, give.generation)
             await self._check_answer(run, give.message)
-        except AnswerInvalid:
+            return await self._accept_input(run, give, key)
+        except (AnswerInvalid, GenerationMismatch):
             # The same request may have been accepted before, as the answer to an earlier question.
             if before := await self._before(key):
                 return before
             raise
+
+    async def _accept_input(self, run: Run, give: Give, key: Key | None) -> Outcome:
         message = await self.attachments.stored_message(give.message)
         how = await self.execution.admit(self.agent(run.agent)) if run.state in WAITING else None
         begin = how if isinstance(how, Begin) else None
@@ -404,6 +414,22 @@ class Exchange:
 
     async def follow(self, run_id: RunId, after: int) -> Follower:
         return await self.streams.follow(run_id, after)
+
+    async def outgrown(self, run: Run, generation: int, limit_s: float) -> Run:
+        """Wait until a run has a higher generation than this one, for at most `limit_s` seconds. Return the run as it
+        is then. A run that has ended gets no further generation, so there is nothing to wait for."""
+        now = asyncio.get_running_loop().time
+        until = now() + limit_s
+        if run.generation > generation or run.ended:
+            return run
+        with await self.follow(run.id, run.version) as follower, suppress(Stopping, StaleCursor):
+            while run.generation <= generation and not run.ended:
+                if not (events := await follower.next(max(0.0, until - now()))):
+                    break
+                for event in events:
+                    if event.payload is not None:
+                        run = evolve(run, run.id, event.seq, event.at, event.payload)
+        return run
 
     def continue_from(self, outcome: Outcome) -> Follower:
         """Follow the events after a command of this process."""

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from parley.ids import RunId
 from parley.runs.rules.events import Event
 from parley.runs.rules.state import FOLD, Run, State, evolve
+from parley.runs.rules.view import generation_known, snapshot_run
 from parley.runs.store import Head, Listing
 
 LAST = "\x7f"
@@ -109,17 +110,30 @@ Read = Callable[[RunId, int, int], Awaitable[list[Event]]]
 # Why: docs/decisions/runs.md#fold-a-row-again-when-other-rules-wrote-it
 async def refolded(head: Head, read: Read) -> Head:
     """Fold the log again if an older process wrote the row, which then has less than its log; only if the log is still
-    complete."""
-    if head.run.fold == FOLD or head.floor:
+    complete. Otherwise only the generation is added."""
+    if head.run.fold == FOLD:
         return head
+    if head.floor:
+        return await _with_generation(head, read)
     run: Run | None = None
     while run is None or run.version < head.run.version:
         seq = run.version if run is not None else 0
         events = await read(head.run.id, seq, min(PAGE, head.run.version - seq))
         for event in events:
             if event.payload is None:
-                return head
+                return replace(head, run=generation_known(head.run))
             run = evolve(run, event.run, event.seq, event.at, event.payload)
         if not events:
-            return head
+            return replace(head, run=generation_known(head.run))
     return replace(head, run=run)
+
+
+async def _with_generation(head: Head, read: Read) -> Head:
+    """Take the generation of an ended run from its snapshot and the few events that may be left after it."""
+    if not head.snapshot:
+        return replace(head, run=generation_known(head.run))
+    run = snapshot_run(head.snapshot)
+    for event in await read(run.id, head.floor, PAGE):
+        if event.payload is not None:
+            run = evolve(run, event.run, event.seq, event.at, event.payload)
+    return replace(head, run=replace(head.run, generation=run.generation))

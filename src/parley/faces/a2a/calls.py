@@ -11,10 +11,11 @@ from starlette.types import Receive, Scope, Send
 
 from parley.errors import Invalid, ParleyError, VersionNotSupported
 from parley.faces.a2a.dialect import Dialect, Operation, encode
-from parley.faces.a2a.messages import A2ACall, TaskPage, TaskShown
+from parley.faces.a2a.messages import A2ACall, PollParams, TaskPage, TaskShown
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.streams import A2AStream, StreamStep
 from parley.faces.a2a.v1 import V1, HookListIn
+from parley.faces.a2a.v11 import V11
 from parley.http import sse
 from parley.http.face import demanded
 from parley.http.identity import challenge
@@ -24,14 +25,14 @@ from parley.runs.rules.access import Principal
 from parley.telemetry import span, tell
 
 T = TypeVar("T")
-GENERATIONS = ("0.3", "1.0")
+VERSIONS = ("0.3", "1.0", "1.1")
 
 
 def version_of(scope: Scope) -> str:
     """Return the A2A version that the client asks for; 0.3 when it names none."""
     asked = asked_version(scope)
-    if asked and asked not in GENERATIONS:
-        known = " and ".join(GENERATIONS)
+    if asked and asked not in VERSIONS:
+        known = ", ".join(VERSIONS)
         raise VersionNotSupported(f"A2A-Version {asked[:20]!r} is not supported; supported: {known}.")
     return asked or "0.3"
 
@@ -98,6 +99,11 @@ async def perform(operations: Operations, dialect: Dialect, operation: Operation
             raise Invalid(f"The operation {operation} is a stream, or A2A {dialect.version} does not have it.")
 
 
+def is_poll(params: object) -> bool:
+    """Return whether a request may wait for a change of its task."""
+    return isinstance(params, PollParams) and params.current_generation is not None
+
+
 async def rendered(write: Callable[[T], object], shown: T) -> object:
     """Render a result in its dialect. A large result is also encoded, in a thread, to keep the event loop free."""
     size = size_of(shown)
@@ -128,6 +134,8 @@ async def open_stream(
 ) -> A2AStream:
     """Open a stream. All checks that can refuse the request run here, before the stream starts."""
     call = addressed(call, params)
+    if isinstance(dialect, V11):
+        call = replace(call, generations=True)
     if operation == "stream":
         return await operations.stream(call, dialect.ask(params))
     return await operations.subscribe(call, params)

@@ -6,7 +6,7 @@ from typing import Any, Protocol, cast
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from parley.faces.a2a.card import Cards
+from parley.faces.a2a.card import Cards, card_version
 from parley.faces.a2a.downloads import Downloads, artifact_of
 from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.operations import Default
@@ -69,7 +69,7 @@ class Discovery:
         agent = self._visible(scope, slug)
         if agent is None:
             return await _no_agent(send, slug)
-        version = "1.0" if self._modern or asked_version(scope) == "1.0" else "0.3"
+        version = card_version(asked_version(scope), modern=self._modern)
         found = await self._cards.public(agent, version)
         reach = b"public" if agent.visibility == "public" else b"private"
         headers = [

@@ -5,6 +5,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
 from parley.errors import RunNotFound
 from parley.json_values import Json, readable
@@ -138,7 +139,7 @@ class View:
     @staticmethod
     def restored(snapshot: bytes) -> "View":
         kept, view = _decode_kept(readable(snapshot)), View()
-        view._run, view._status, view.reply = kept.run, kept.status, kept.reply
+        view._run, view._status, view.reply = generation_known(kept.run), kept.status, kept.reply
         view._history = [_decode_said(said) for said in kept.history]
         view.orchestration, view.metadata = kept.orchestration, kept.metadata
         for artifact in kept.artifacts:
@@ -315,6 +316,10 @@ class _Kept(Struct, frozen=True):
     metadata: Raw | UnsetType = UNSET
 
 
+class _SnapshotRun(Struct, frozen=True):
+    run: Run
+
+
 class _SnapshotTranscript(Struct, frozen=True):
     talk: list[Raw] = []
 
@@ -324,9 +329,22 @@ def snapshot_messages(snapshot: bytes) -> tuple[transcript.TranscriptMessage, ..
     return tuple([_decode_talk(said) for said in _decode_transcript(readable(snapshot)).talk])
 
 
+def snapshot_run(snapshot: bytes) -> Run:
+    """Return the run at the event up to which its events were deleted."""
+    return generation_known(_decode_run(readable(snapshot)).run)
+
+
+# Why: docs/decisions/runs.md#count-every-update-of-a-task-in-its-generation
+def generation_known(run: Run) -> Run:
+    """Return the run with a generation. If its updates can no longer be counted, this is the number of its last event:
+    no reader has seen a higher generation, and the run has ended."""
+    return run if run.generation else replace(run, generation=run.version)
+
+
 _encode_snapshot = msgspec.json.Encoder().encode
 _decode_kept = msgspec.json.Decoder(_Kept).decode
 _decode_said = msgspec.json.Decoder(StatusMessage).decode
+_decode_run = msgspec.json.Decoder(_SnapshotRun).decode
 _decode_transcript = msgspec.json.Decoder(_SnapshotTranscript).decode
 _decode_talk = msgspec.json.Decoder(transcript.TranscriptMessage).decode
 
