@@ -34,9 +34,9 @@ from parley.runs.requests import Send as SendRequest
 from parley.runs.rules.access import LOCAL
 from parley.runs.rules.content import Message
 from parley.runs.rules.view import Answer, answer_of
-from parley.runs.service import Exchange, drain
+from parley.runs.service import Exchange
 from parley.settings import FILE, Settings, load
-from parley.telemetry import logs
+from parley.telemetry import logs, tell
 from parley.telemetry.logs import log_by_logging
 
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
@@ -399,3 +399,13 @@ def _print_addresses(console: Console, base_url: str, slugs: list[str], problems
 def _program() -> str:
     """The command that calls this program in the user's shell."""
     return "parley" if shutil.which("parley") else os.path.relpath(Path(sys.executable).with_name("parley"))
+
+
+async def drain(exchange: Exchange, drain_s: float) -> None:
+    """Accept no more work; keep answering for a while, so that a load balancer notices; hand over every turn; and when
+    nothing in this process waits for a run any more, end the streams of followers."""
+    tell("server.stopping", drain_s=drain_s)
+    exchange.admission.stopping = True
+    await asyncio.sleep(drain_s)
+    await exchange.execution.close()
+    exchange.streams.stop()

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley.app import open_exchange, open_faces
+from parley.app.application import drain
 from parley.compat.executor_driver import ExecutorDriver
 from parley.errors import ConfigurationError
 from parley.http.server import live
 from parley.runs.rules.agents import Agent, Extension, Limits, Provider, Rescue, Skill, check_agent, plain_skill
-from parley.runs.service import drain
 from parley.settings import Settings, load
 from parley.telemetry.logs import log_by_logging
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from parley.documents.rules import Assignment
 from parley.errors import Conflict, Invalid
-from parley.ids import ConversationId, RunId
+from parley.ids import ConversationId, RunId, is_id
 from parley.orchestrations.rules.plan import Rules
 from parley.runs.attachments import Attachments
 from parley.runs.rules.access import Principal
@@ -136,3 +136,10 @@ async def fork_of(store: LogStore, attachments: Attachments, agent: Agent, run: 
         steered=branch.steered,
         reach=branch.principal.reach,
     )
+
+
+def chosen_id(run_id: str) -> RunId:
+    """Return the id that a caller chose for a run. Raise Invalid if it cannot be one."""
+    if not is_id(run_id):
+        raise Invalid("A run id must have 1 to 128 letters, digits or ._:@/+=~-", field="run_id")
+    return RunId(run_id)

@@ -4,7 +4,6 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
@@ -14,12 +13,9 @@ from parley.clock import Clock, Monotonic, now_ms
 from parley.errors import (
     AnswerInvalid,
     GenerationMismatch,
-    Invalid,
     InvalidState,
     RunEnded,
     RunNotFound,
-    StaleCursor,
-    Stopping,
     StoreUnavailable,
     VersionConflict,
 )
@@ -30,11 +26,11 @@ from parley.execution.driver import Driver, PairedWork
 from parley.execution.executor import GRACE_S, Conduct, Executor
 from parley.execution.membership import LEASE_S, Membership, ReplicaLease
 from parley.execution.turn import ToolCaller
-from parley.ids import RunId, is_id, new_id, new_run_id
+from parley.ids import RunId, new_id, new_run_id
 from parley.runs.attachments import SAID_BYTES, Attachments, Blobs
 from parley.runs.listeners import RunListeners
 from parley.runs.log import MAX_PAYLOAD, Commands, Fulfil, Outcome
-from parley.runs.requests import Branch, Opening, Send, branch_key, fork_of, same_run, send_key, start_of
+from parley.runs.requests import Branch, Opening, Send, branch_key, chosen_id, fork_of, same_run, send_key, start_of
 from parley.runs.retention import Retention
 from parley.runs.rules.access import Principal, may_see, may_use
 from parley.runs.rules.agents import Agent, check_content
@@ -42,14 +38,14 @@ from parley.runs.rules.answers import Expected, answer_in
 from parley.runs.rules.commands import Adopt, Begin, Cancel, Close, Fail, Fork, Give, Start, check_generation
 from parley.runs.rules.content import Message, check_parts, conversation_for, hops_metadata, text_part
 from parley.runs.rules.events import Event, InputRequired, Rejected
-from parley.runs.rules.state import WAITING, Run, State, evolve, lets_go
+from parley.runs.rules.state import WAITING, Run, State, lets_go
 from parley.runs.rules.usage import Prices
 from parley.runs.rules.view import View
 from parley.runs.store import Key, LogStore
-from parley.runs.streams import Follower, Streams
+from parley.runs.streams import Follower, Streams, outgrown
 from parley.runs.views import folded, read_view, recent_view
 from parley.runs.wakeups import Wakeups
-from parley.telemetry import Span, span, tell
+from parley.telemetry import Span, span
 from parley.telemetry.trace import entered, sent
 
 TRIES = 10
@@ -229,7 +225,7 @@ class Exchange:
                 reach=send.principal.reach,
             )
             if send.id is not None:
-                return _noted(ingest, await self._identified(agent, start, _chosen(send.id)))
+                return _noted(ingest, await self._identified(agent, start, chosen_id(send.id)))
             return _noted(ingest, await self._admitted(agent, start, key))
 
     async def assign(self, start: Start, key: Key | None, run_id: RunId | None = None) -> Outcome:
@@ -271,7 +267,7 @@ class Exchange:
 
     async def open(self, opening: Opening) -> Outcome:
         agent = self.usable(opening.agent, opening.principal)
-        run_id = _chosen(opening.run) if opening.run is not None else new_run_id()
+        run_id = chosen_id(opening.run) if opening.run is not None else new_run_id()
         rules = None if opening.assignment else self.agents.rules(agent.slug)
         start = start_of(opening, conversation_for(opening.conversation), rules)
         if opening.parent is not None:
@@ -417,19 +413,8 @@ class Exchange:
 
     async def outgrown(self, run: Run, generation: int, limit_s: float) -> Run:
         """Wait until a run has a higher generation than this one, for at most `limit_s` seconds. Return the run as it
-        is then. A run that has ended gets no further generation, so there is nothing to wait for."""
-        now = asyncio.get_running_loop().time
-        until = now() + limit_s
-        if run.generation > generation or run.ended:
-            return run
-        with await self.follow(run.id, run.version) as follower, suppress(Stopping, StaleCursor):
-            while run.generation <= generation and not run.ended:
-                if not (events := await follower.next(max(0.0, until - now()))):
-                    break
-                for event in events:
-                    if event.payload is not None:
-                        run = evolve(run, run.id, event.seq, event.at, event.payload)
-        return run
+        is then."""
+        return await outgrown(self.streams, run, generation, limit_s)
 
     def continue_from(self, outcome: Outcome) -> Follower:
         """Follow the events after a command of this process."""
@@ -613,22 +598,3 @@ def _noted(ingest: Span, outcome: Outcome) -> Outcome:
     """Add the run to the span in which it was accepted."""
     ingest.note(run=outcome.run.id, conversation=outcome.run.conversation)
     return outcome
-
-
-def _chosen(run_id: str) -> RunId:
-    if not is_id(run_id):
-        raise Invalid("A run id must have 1 to 128 letters, digits or ._:@/+=~-", field="run_id")
-    return RunId(run_id)
-
-
-# Orderly stop: hand over all work that other replicas can continue before this process ends.
-
-
-async def drain(exchange: Exchange, drain_s: float) -> None:
-    """Accept no more work; keep answering for a while, so that a load balancer notices; hand over every turn; and when
-    nothing in this process waits for a run any more, end the streams of followers."""
-    tell("server.stopping", drain_s=drain_s)
-    exchange.admission.stopping = True
-    await asyncio.sleep(drain_s)
-    await exchange.execution.close()
-    exchange.streams.stop()

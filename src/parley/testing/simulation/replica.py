@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from random import Random
 from typing import Any, TypeVar
 
+from parley.app.application import drain
 from parley.errors import ParleyError, StoreUnavailable
 from parley.execution.driver import Driver
 from parley.orchestrations.conductor import Conductor
@@ -14,7 +15,7 @@ from parley.paired.service import RuntimeService
 from parley.push.delivery import Deliver
 from parley.push.hooks import Hooks
 from parley.push.service import Push
-from parley.runs.service import Exchange, Extensions, drain
+from parley.runs.service import Exchange, Extensions
 from parley.testing.simulation.database import (
     Link,
     SimulatedBlobs,
