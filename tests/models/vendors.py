@@ -24,6 +24,8 @@ class Reply(Struct, frozen=True):
     steps: tuple[Step, ...] = ()
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
+    kind: str = "text/event-stream"
+    """Media type of an answer that is no error."""
 
 
 class Asked(Struct, frozen=True):
@@ -60,7 +62,7 @@ class Vendor:
         return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
     async def _play(self, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        kind = "text/event-stream" if reply.status == 200 else "application/json"
+        kind = reply.kind if reply.status == 200 else "application/json"
         lines = [f"{name}: {value}" for name, value in (("content-type", kind), *reply.headers)]
         head = [f"HTTP/1.1 {reply.status} Words", *lines, "transfer-encoding: chunked", "connection: close", "", ""]
         writer.write("\r\n".join(head).encode())
