@@ -78,9 +78,22 @@ async def gated(turn: Turn):
     yield Text("then.")
 
 
+@agent("saga")
+async def saga(turn: Turn):
+    """Tells a story in two parts, and asks in between."""
+    if turn.number == 1:
+        yield Text("Once ")
+        yield Text("upon a time.")
+        yield NeedInput("Who?", choices=("a king", "a fox"))
+        return
+    yield Text(f"There was {turn.answer}, ")
+    await asyncio.to_thread(_waited)
+    yield Text("and it ended.")
+
+
 def _waited() -> None:
     while not Path(os.environ["GATE"]).exists():
         time.sleep(0.02)
 
 
-AGENTS = (echo, poet, form, mapper, board, clumsy, gated)
+AGENTS = (echo, poet, form, mapper, board, clumsy, gated, saga)
