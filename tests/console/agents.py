@@ -6,13 +6,26 @@ import zlib
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, Raw
 
 from parley import ArtifactChunk, Done, NeedInput, Skill, Status, Text, Turn, agent
 from parley.demo import echo, relay, writer
-from parley.runs.rules.content import Part
+from parley.runs.rules.content import Part, text_part
 
-__all__ = ["author", "booking", "chatty", "echo", "evil", "fussy", "painter", "relay", "sleeper", "slow", "writer"]
+__all__ = [
+    "author",
+    "booking",
+    "careful",
+    "chatty",
+    "echo",
+    "evil",
+    "fussy",
+    "painter",
+    "relay",
+    "sleeper",
+    "slow",
+    "writer",
+]
 
 EVIL = (
     "<script>window.pwned = 1; alert('script')</script><img src=/console/evil-image onerror=alert(2)>\n\n"
@@ -117,6 +130,17 @@ async def author(turn: Turn):
     lines += ["1. Find a place in the shade", "2. Ask who comes", f"3. Carry {number + 4} baskets", ""]
     for line in lines:
         yield Text(f"{line}\n")
+
+
+@agent("careful", name="Careful")
+async def careful(turn: Turn):
+    """Asks for approval before it does anything."""
+    if turn.number > 1:
+        yield Done(f"You said {turn.text}.")
+        return
+    yield Text("The archive has **12 files**.")
+    wanted = Raw(b'{"approval": [{"tool": "files/delete", "input": {"path": "/archive/2019"}, "digest": "d"}]}')
+    yield NeedInput([text_part("May I call files/delete?"), Part(data=wanted)])
 
 
 _refused: set[str] = set()

@@ -96,6 +96,23 @@ class TimelineEntry(Struct):
     code: str = ""
 
 
+class Decision(Struct, frozen=True):
+    """A button that answers a question: its label, the answer, and the look of the button."""
+
+    label: str
+    value: str
+    style: str = ""
+
+
+APPROVAL = (Decision("Approve", "yes", "primary"), Decision("Reject", "no", "danger"))
+
+
+def decisions_in(parts: Parts) -> tuple[Decision, ...]:
+    """The buttons for a question: those of an approval, if its data asks for one."""
+    asks = any(part.data is not UNSET and bytes(part.data).startswith(b'{"approval":') for part in parts)
+    return APPROVAL if asks else ()
+
+
 class Change(Struct):
     """An entry that is new or has changed; `grown` is set if only text was appended."""
 
@@ -120,6 +137,7 @@ class Timeline:
         self._growing = ""
         self.expects: Expected | None = None
         """The answer that the last question expects."""
+        self.decisions: tuple[Decision, ...] = ()
 
     def feed(self, event: Event) -> list[Change]:
         payload, self._seq = event.payload, event.seq
@@ -130,7 +148,9 @@ class Timeline:
         if self.run is None or event.seq > self.run.version:
             self.run = evolve(self.run, event.run, event.seq, event.at, payload)
         if isinstance(payload, InputRequired | InputReceived):
-            self.expects = payload.expects if isinstance(payload, InputRequired) else None
+            asks = isinstance(payload, InputRequired)
+            self.expects = payload.expects if asks else None
+            self.decisions = decisions_in(payload.parts) if asks else ()
         if isinstance(payload, ArtifactAdded):
             return self._artifact(event, payload)
         if isinstance(payload, ToolReturned):
@@ -415,7 +435,8 @@ def _frame(
     told: dict[str, object] = {"changes": [_told(visit, events[0].run, since, change) for change in _joined(changes)]}
     if run is not None and is_new:
         form = answer_form(timeline.expects)
-        panel = visit.piece("_panel.html", run=run, place=None, form=form, traceback=traceback)
+        shown = {"run": run, "place": None, "form": form, "traceback": traceback, "decisions": timeline.decisions}
+        panel = visit.piece("_panel.html", **shown)
         told |= {"state": run.state.value, "panel": panel}
     return frame(events[-1].seq, msgspec.json.encode(told))
 

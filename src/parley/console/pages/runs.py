@@ -17,7 +17,7 @@ from parley.console.live import LiveRow, LiveRows, live_list
 from parley.console.pages.inbox import count_waiting
 from parley.console.request import ConsoleContext, Handler, Page, PageRequest
 from parley.console.responses import PageReply, PageStream, redirect, run_path
-from parley.console.timeline import TimelineEntry, frames, is_image, read_earlier, read_timeline
+from parley.console.timeline import Decision, TimelineEntry, frames, is_image, read_earlier, read_timeline
 from parley.errors import Invalid, NotFound, ParleyError, RunNotFound
 from parley.faces.a2a.downloads import content_of_part, saved
 from parley.http.requests import header, page_cursor, place_token
@@ -230,6 +230,7 @@ class RunSeen(Struct):
     """Position in the queue; None if the run is not queued."""
     form: AnswerForm
     traceback: str = ""
+    decisions: tuple[Decision, ...] = ()
 
 
 class RunPages:
@@ -376,6 +377,9 @@ class RunPages:
         return redirect(run_path(outcome.run.id))
 
     async def _done(self, visit: PageRequest, run_id: str, form: dict[str, str]) -> PageReply:
+        if visit.wants_fragment and form.get("back") == "inbox":
+            run = await self._desk.exchange.visible(run_id, visit.principal)
+            return visit.fragment("_outcome.html", run=run, text="")
         if visit.wants_fragment:
             return PageReply(status=204)
         return redirect("/inbox" if form.get("back") == "inbox" else run_path(run_id))
@@ -391,7 +395,7 @@ class RunPages:
         current = run if before else timeline.run or run
         place, form = await place_in_queue(exchange, run), answer_form(timeline.expects)
         traceback = await self._desk.beside.tracebacks.read(current, visit.principal)
-        return RunSeen(current, shown[-ENTRIES:], earlier, place, form, traceback)
+        return RunSeen(current, shown[-ENTRIES:], earlier, place, form, traceback, timeline.decisions)
 
 
 def _number(text: str, field: str) -> int:

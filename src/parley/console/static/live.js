@@ -20,14 +20,15 @@ export function tellWaiting(count) {
   mark.replaceChildren(String(count < 100 ? count : "99+"), hidden);
 }
 
-// `keep(before, after)` carries what the reader has entered from an old row to the new one; `busy(row)` protects a row.
+// `keep(before, after)` carries what the reader has entered from an old row to the new one; `busy(row, stays)` protects
+// a row from being replaced (`stays`) or removed.
 export function liveList(url, body, { keep = () => {}, busy = () => false, heard = () => {} } = {}) {
   let first = true;
   return follow(url, "", (told) => {
     for (const [key, html] of Object.entries(told.rows)) {
       const made = fragment(html.trim()).firstElementChild;
       const before = document.getElementById(key);
-      if (before && busy(before)) continue;
+      if (before && busy(before, true)) continue;
       if (before) {
         keep(before, made);
         before.replaceWith(made);
@@ -37,10 +38,12 @@ export function liveList(url, body, { keep = () => {}, busy = () => false, heard
       }
     }
     const wanted = new Set(told.order);
-    for (const row of [...body.children]) if (!wanted.has(row.id) && !busy(row)) row.remove();
+    for (const row of [...body.children]) if (!wanted.has(row.id) && !busy(row, false)) row.remove();
+    const rows = () => [...body.children].filter((row) => wanted.has(row.id));
     told.order.forEach((key, place) => {
       const row = document.getElementById(key);
-      if (row && body.children[place] !== row) body.insertBefore(row, body.children[place] ?? null);
+      const there = rows()[place];
+      if (row && there !== row) body.insertBefore(row, there ?? null);
     });
     first = false;
     tellTimes(body);
