@@ -47,6 +47,7 @@ PAGES: list[Place] = [
     Place("orchestration", lambda made: f"/orchestrations/{made['trip']}"),
     Place("organisation", lambda _: "/organisation"),
     Place("topology", lambda _: "/topology"),
+    Place("usage", lambda _: "/usage"),
     Place("operations", lambda _: "/operations"),
     Place("dead", lambda _: "/operations/dead"),
     Place("keys", lambda _: "/operations/keys"),

@@ -99,7 +99,7 @@ WHATS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (r"(RPC|REST|gRPC) ", "id|taskId", RUNS),
     (r"(RPC|REST|gRPC) ", "referenceTaskIds", ("referred",)),
     (r".*/agui", "run|interruptId|toolCallId", RUNS),
-    (r".*/runs/\{id", "id", RUNS),
+    (r".*/(runs|inbox)/\{id", "id", RUNS),
     (r".*/conversations/\{id", "id", ("conversation",)),
     (r".*/orchestrations/\{id", "id", ("orchestration", "task")),
     (r".* /task-runs/\{id", "id", ("far task", "task", "delegation")),

@@ -184,6 +184,8 @@ TABLE: dict[str, Rule | frozenset[str]] = {
     "GET /console/runs/{id:path}/bars": KNOWN,
     "GET /console/runs/{id:path}/compare": KNOWN,
     "GET /console/runs/{id:path}": KNOWN,
+    "GET /console/usage": KNOWN,
+    "GET /console/usage.csv": KNOWN,
     "GET /console/agents": KNOWN,
     "GET /console/agents/new": ADMINS,
     "POST /console/agents/new/card": ADMINS,

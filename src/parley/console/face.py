@@ -19,6 +19,7 @@ from parley.console.pages.orchestrations import OrchestrationPages
 from parley.console.pages.organisation import OrganisationPages
 from parley.console.pages.runs import RunPages, RunsPages
 from parley.console.pages.topology import TopologyPages
+from parley.console.pages.usage import UsagePages
 from parley.console.request import ConsoleContext, Page, PageRequest
 from parley.console.responses import PREFIX, PageReply, PageStream, assets, edition, redirect
 from parley.errors import MethodNotAllowed, NotFound, ParleyError, Unauthenticated
@@ -62,6 +63,7 @@ SECTIONS: list[Section] = [
     Section("conversations", ConversationPages, "Conversations", "/conversations", "conversations"),
     Section("orchestrations", OrchestrationPages, "Orchestrations", "/orchestrations", "orchestrations"),
     Section("organisation", OrganisationPages, "Organisation", "/organisation", "organisation"),
+    Section("usage", UsagePages, "Usage", "/usage", "usage"),
     Section("topology", TopologyPages, "Topology", "/topology", "topology", "admin"),
     Section("operations", KeyPages),
     Section("operations", OperationPages, "Operations", "/operations", "operations", "admin"),

@@ -32,7 +32,7 @@ _SHOWN = ("agent", "file", "question", "bad")
 class Question(Struct, frozen=True):
     run: Run
     entries: list[TimelineEntry]
-    """What the agent said and made since the last input; the question itself is the last."""
+    """Answers and files since the last input; the question itself is the last."""
     form: AnswerForm
     decisions: tuple[Decision, ...] = ()
     step: str = ""
@@ -85,7 +85,7 @@ class InboxPages:
         return PageReply(msgspec.json.encode(found), 200, b"application/json")
 
     async def outcome(self, visit: PageRequest) -> PageReply:
-        """What became of a run that was answered."""
+        """The outcome of a run that was answered."""
         run = await self._desk.exchange.visible(visit.path["id"], visit.principal)
         view = await self._desk.exchange.view(run.id, told=True)
         said = view.status.said

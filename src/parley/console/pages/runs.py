@@ -119,8 +119,8 @@ class RunsPages:
             limit=PAGE,
             prefix=chosen.id,
             text=chosen.q,
-            created_from=_day(chosen.since, "since"),
-            created_before=_day(chosen.until, "until", 1),
+            created_from=day_start(chosen.since, "since"),
+            created_before=day_start(chosen.until, "until", 1),
         )
         look = waiting if chosen.state == WAITS else newest
         return await look(self._desk.exchange.store, listing)
@@ -192,7 +192,7 @@ def _outcome(visit: PageRequest) -> str:
     return told if refused == "0" else f"{told} {int(refused[:4])} could not be changed in their present state."
 
 
-def _day(text: str, field: str, later: int = 0) -> int | None:
+def day_start(text: str, field: str, later: int = 0) -> int | None:
     """The beginning of a day in UTC (ms), or of the day that many days later."""
     if not text:
         return None
