@@ -21,7 +21,7 @@ STATE = {
     "parley_edge": {"held", "job", "self._leases", "self.jobs[run]"},
     # Mailboxes and appends of the log, watches of its streams, and what a fold has built so far.
     "parley.runs": {
-        "append", "box", "building", "entry", "exchange.admission", "made", "turn", "view", "watch",
+        "append", "box", "building", "entry", "made", "turn", "view", "watch",
     },
     # Agents that were added while the server runs, and the words of a node's heartbeat.
     "parley.definitions": {"agents"},

@@ -405,7 +405,7 @@ async def drain(exchange: Exchange, drain_s: float) -> None:
     """Accept no more work; keep answering for a while, so that a load balancer notices; hand over every turn; and when
     nothing in this process waits for a run any more, end the streams of followers."""
     tell("server.stopping", drain_s=drain_s)
-    exchange.admission.stopping = True
+    exchange.admission.stop()
     await asyncio.sleep(drain_s)
     await exchange.execution.close()
     exchange.streams.stop()
