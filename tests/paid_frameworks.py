@@ -8,11 +8,12 @@ import httpx2
 from agents import OpenAIChatCompletionsModel, function_tool
 from langchain.agents import create_agent
 from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
 from openai import AsyncOpenAI
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
+
+from tests.models.langchain_model import WireModel
 
 URL = os.environ["MODEL_URL"]
 CLIENT = AsyncOpenAI(base_url=URL, api_key="k", max_retries=0)
@@ -36,5 +37,4 @@ tutor = agents.Agent(
     tools=[function_tool(echo_of("openai-agents"))],
 )
 
-model = ChatOpenAI(model="langgraph", base_url=URL, api_key="k", max_retries=0)  # pyright: ignore
-graph = create_agent(model, [tool(echo_of("langgraph"))], name="langgraph")
+graph = create_agent(WireModel(model="langgraph", base_url=URL), [tool(echo_of("langgraph"))], name="langgraph")

@@ -8,7 +8,6 @@ from agents import ModelSettings, OpenAIChatCompletionsModel, function_tool
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
 from langgraph.types import interrupt
 from openai import AsyncOpenAI
 from pydantic_ai import Agent
@@ -21,6 +20,7 @@ from parley.drivers.graph import graph
 from parley.drivers.openai_agents import openai_agent
 from parley.drivers.pydantic_ai import pydantic_agent
 from parley.execution.driver import Driver
+from tests.models.langchain_model import WireModel
 
 FLIGHTS = ["AF 12", "BA 7"]
 ran: list[str] = []
@@ -82,9 +82,8 @@ async def choose(city: str) -> str:
 
 
 def langgraph(url: str, **options: Any) -> Driver:
-    model = ChatOpenAI(model="gpt-test", base_url=url, api_key="k", max_retries=0, stream_usage=True)  # pyright: ignore
     compiled = create_agent(
-        model,
+        WireModel(model="gpt-test", base_url=url),
         [*map(tool, (weather, erase, draw)), tool("book")(choose)],
         system_prompt="Be brief.",
         middleware=[HumanInTheLoopMiddleware({"erase": True})],

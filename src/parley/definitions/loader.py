@@ -76,8 +76,10 @@ def _drivers_in(module: ModuleType, file: str) -> list[Driver]:
     found = [value for value in vars(module).values() if is_driver(value)]
     if found:
         return found
-    agents = {id(value): (variable, value) for variable, value in vars(module).items() if not variable.startswith("_")}
-    adapters = (adapted(value, variable, file) for variable, value in agents.values())
+    public = [(variable, value) for variable, value in vars(module).items() if not variable.startswith("_")]
+    # An agent with two names is served under the first.
+    agents = {id(value): (variable, value) for variable, value in reversed(public)}
+    adapters = (adapted(value, variable, file) for variable, value in reversed(agents.values()))
     return [one for one in adapters if one is not None]
 
 

@@ -142,9 +142,13 @@ class _Passage:
         """Run the graph, and return its final state. Ask if it is interrupted."""
         before = await self._state()
         given = await self._given(before)
+        seen = self._seen(before) + len(_messages(given) if isinstance(given, dict) else ())
         if given is not _NOTHING:
-            await self._stream(given, {TURN: self._mark, SEEN: self._seen(before)})
+            await self._stream(given, {TURN: self._mark, SEEN: seen})
         after = await self._state()
+        if not self._work.said:
+            # Messages that a node returned in another form than LangChain's are not streamed.
+            await self._work.text(_said(after.values, seen)[1])
         if after.interrupts:
             _resumed(self._work, after.interrupts[0])
         return _mapping(after.values)
@@ -171,9 +175,8 @@ class _Passage:
     async def _given(self, state: GraphSnapshot) -> Any:
         """Return the input for the graph, after streaming again what this turn said before it was interrupted."""
         if self._is_mine(state):
-            said = [one for one in _messages(state.values)[state.metadata[SEEN] :] if _is_said(one)]
-            self._message = said[-1].id if said else None
-            await self._work.text("\n\n".join(filter(None, map(_text, said))))
+            self._message, text = _said(state.values, state.metadata[SEEN])
+            await self._work.text(text)
             return None if state.next and not state.interrupts else _NOTHING
         if state.interrupts and self._work.turn.answers:
             return Command(resume={state.interrupts[0].id: _resumed(self._work, state.interrupts[0])})
@@ -410,6 +413,12 @@ def _block(part: Part) -> dict[str, Any]:
 def _messages(values: Any) -> list[Any]:
     found = _mapping(values).get("messages")
     return cast(list[Any], found) if isinstance(found, list) else []
+
+
+def _said(values: Any, seen: int) -> tuple[str | None, str]:
+    """Return the id of the last message that was said after the first `seen` ones, and the text of all of them."""
+    said = [one for one in _messages(values)[seen:] if _is_said(one)]
+    return said[-1].id if said else None, "\n\n".join(filter(None, map(_text, said)))
 
 
 def _mapping(values: Any) -> Mapping[str, Any]:
