@@ -1,4 +1,4 @@
-"""What only the OpenAI Agents SDK has: handoffs, agents as tools, guardrails, and the wire of responses."""
+"""Features of the OpenAI Agents SDK alone: handoffs, agents as tools, guardrails, and the wire of responses."""
 
 from pathlib import Path
 

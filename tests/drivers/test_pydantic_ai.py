@@ -1,4 +1,4 @@
-"""What only pydantic-ai has: typed results, dependencies, deferred calls, and tools that ask for a retry."""
+"""Features of pydantic-ai alone: typed results, dependencies, deferred calls, and tools that ask for a retry."""
 
 import pytest
 from pydantic import BaseModel
