@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 Clock = Callable[[], int]
-Monotonic = Callable[[], float]
-"""Seconds by a clock that is never set; only differences count."""
 
 
 def now_ms() -> int:

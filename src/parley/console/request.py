@@ -28,7 +28,6 @@ from parley.runs.rules.access import Scope as Right
 from parley.runs.rules.agents import Agent
 from parley.runs.rules.state import Run
 from parley.runs.service import Exchange
-from parley.runs.tracebacks import Tracebacks
 from parley.security.credentials import Gate
 from parley.security.secrets import BrowserSession, Sessions
 from parley.settings import Settings
@@ -64,7 +63,6 @@ class Beside(Struct, frozen=True):
     problems: Callable[[], list[DefinitionProblem]]
     """Definitions with errors."""
     api: Sequence[ApiDocument]
-    tracebacks: Tracebacks
 
 
 class Newcomers(Struct, frozen=True):

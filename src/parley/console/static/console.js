@@ -2,7 +2,6 @@
 import "./copy.js";
 import { keepTimes } from "./times.js";
 import { watchConnection } from "./connection.js";
-import { tellWaiting } from "./live.js";
 
 const button = document.querySelector(".menu-button");
 const body = document.getElementById("nav");
@@ -18,4 +17,4 @@ document.addEventListener("keydown", (event) => {
   }
 });
 keepTimes();
-watchConnection(tellWaiting);
+watchConnection();

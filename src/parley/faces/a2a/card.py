@@ -20,8 +20,6 @@ SIGNED_FOR_S = 300.0
 """Seconds after which a card is signed again, so that a rotated key takes effect."""
 
 BINDINGS = ("JSONRPC", "HTTP+JSON")
-MODERN = frozenset(("1.0", "1.1"))
-"""Versions whose cards have no fields of 0.3."""
 OURS = (
     Extension(
         "urn:parley:extension:resumable-streams:1",
@@ -39,12 +37,6 @@ OURS = (
 )
 
 
-def card_version(asked: str, *, modern: bool = False) -> str:
-    """Return the version of the card for a client that asks for a version, or for none. `modern`: without the fields of
-    0.3 for every client. A client that asks for 1.0 gets the card as it was before 1.1."""
-    return asked if asked in MODERN else "1.1" if modern else "0.3"
-
-
 class CardAccess(Struct, frozen=True):
     """Authentication that cards declare; none is required by default."""
 
@@ -60,8 +52,8 @@ class ServedCard(Struct, frozen=True):
 
 
 class Cards:
-    """Cache of signed cards. A client that asks for 1.x gets only the fields of 1.x; all others get those of 0.3
-    too, because a client that names no version may be one of 0.3."""
+    """Cache of signed cards. A client that asks for 1.0 gets only the fields of 1.0; all others get the fields of both
+    versions, because a client that names no version may be one of 0.3."""
 
     def __init__(
         self, base_url: str, access: CardAccess, sign: Sign, default: Callable[[], str | None] = lambda: None
@@ -129,7 +121,7 @@ def card(
         "description": (more.description if more else None) or agent.description or agent.name,
         "version": agent.version,
         "supportedInterfaces": [
-            interface for spoken in _offered(version) for interface in _interfaces(agent, url, grpc, spoken)
+            interface for generation in ("1.0", "0.3") for interface in _interfaces(agent, url, grpc, generation)
         ],
         "capabilities": {
             "streaming": agent.streaming,
@@ -144,7 +136,7 @@ def card(
     }
     schemes = _schemes(access, extended=agent.extended is not None)
     found |= _security(schemes, access)
-    if version in MODERN:
+    if version == "1.0":
         return found
     old = _with_old_fields(found, agent, url, schemes, access)
     if grpc is not None and default:
@@ -171,7 +163,7 @@ def passed_on(told: Json, url: str, access: CardAccess, version: str) -> Json:
         **{name: told[name] for name in _KEPT if told.get(name)},
         "name": agent.name,
         "supportedInterfaces": [
-            {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": spoken} for spoken in _offered(version)
+            {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": generation} for generation in ("1.0", "0.3")
         ],
         "capabilities": {
             "streaming": True,
@@ -184,7 +176,7 @@ def passed_on(told: Json, url: str, access: CardAccess, version: str) -> Json:
     }
     schemes = _schemes(access)
     found |= _security(schemes, access)
-    if version in MODERN:
+    if version == "1.0":
         return found
     old = _with_old_fields(found, agent, url, schemes, access)
     return {**old, "additionalInterfaces": [{"url": url, "transport": "JSONRPC"}]}
@@ -198,17 +190,13 @@ def _extra(agent: Agent, schemes: list[str]) -> Json:
     return {**agent.extra, **known}
 
 
-def _offered(version: str) -> tuple[str, ...]:
-    """Return the versions that a card lists, in the order in which clients should try them. 1.1 is a draft, so clients
-    that take the first interface get 1.0."""
-    return ("1.0", "0.3") if version == "1.0" else ("1.0", "1.1", "0.3")
-
-
-def _interfaces(agent: Agent, url: str, grpc: str | None, version: str) -> list[Json]:
-    found: list[Json] = [{"url": url, "protocolBinding": binding, "protocolVersion": version} for binding in BINDINGS]
+def _interfaces(agent: Agent, url: str, grpc: str | None, generation: str) -> list[Json]:
+    found: list[Json] = [
+        {"url": url, "protocolBinding": binding, "protocolVersion": generation} for binding in BINDINGS
+    ]
     if grpc is not None:
         # 0.3 requests have no tenant field: the tenant is metadata, and without it the default agent answers.
-        interface = {"url": grpc, "protocolBinding": "GRPC", "protocolVersion": version, "tenant": agent.slug}
+        interface = {"url": grpc, "protocolBinding": "GRPC", "protocolVersion": generation, "tenant": agent.slug}
         found.append(interface)
     return found
 
@@ -279,8 +267,7 @@ def _about(agent: Agent) -> Json:
 
 
 def _extension(extension: Extension) -> Json:
-    wire: Json = {"uri": extension.uri, "description": extension.description, "required": extension.required}
-    return {**wire, "params": extension.params} if extension.params else wire
+    return {"uri": extension.uri, "description": extension.description, "required": extension.required}
 
 
 def _skill(skill: Skill, agent: Agent) -> Json:

@@ -1,1 +1,0 @@
-"""Deterministic simulation of a cluster: the standard scenario, and the command `make simulate`."""
