@@ -77,7 +77,9 @@ async def perform(operations: Operations, dialect: Dialect, operation: Operation
         case "send":
             return await rendered(dialect.sent, await operations.send(call, dialect.ask(params)))
         case "get":
-            return await rendered(dialect.task, await operations.get(call, params))
+            shown = await operations.get(call, params)
+            shared = is_poll(params) and shown.size <= LARGE
+            return _written_once(dialect, shown) if shared else await rendered(dialect.task, shown)
         case "list":
             return await rendered(dialect.page, await operations.list_tasks(call, dialect.query(params)))
         case "cancel":
@@ -102,6 +104,17 @@ async def perform(operations: Operations, dialect: Dialect, operation: Operation
 def is_poll(params: object) -> bool:
     """Return whether a request may wait for a change of its task."""
     return isinstance(params, PollParams) and params.current_generation is not None
+
+
+_polled: dict[Dialect, tuple[TaskShown, Raw]] = {}
+"""The last task that each dialect wrote for a long poll, cached: all that wait for a change get the same task."""
+
+
+def _written_once(dialect: Dialect, shown: TaskShown) -> Raw:
+    latest = _polled.get(dialect)
+    if latest is None or latest[0] is not shown:
+        latest = _polled[dialect] = shown, Raw(encode(dialect.task(shown)))
+    return latest[1]
 
 
 async def rendered(write: Callable[[T], object], shown: T) -> object:
