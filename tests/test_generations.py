@@ -24,6 +24,8 @@ AGENTS = [Path(__file__).parent / "replica_agents.py"]
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 ENDED = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED")
 TASKS = 6
+STARTS = 3
+"""Attempts to start a server beyond the first."""
 
 pytestmark = pytest.mark.slow
 
@@ -44,10 +46,14 @@ class Site:
         return random.choice(self.servers).url if self.servers else "http://127.0.0.1:9"
 
     async def start(self) -> None:
-        while len(self.servers) < self._count:
+        for _ in range(self._count + STARTS):
+            if len(self.servers) == self._count:
+                return
             self._started += 1
             data = self._directory / (f"server-{self._started}" if self._count > 1 else "data")
-            self.servers.append(await ServerProcess.start(AGENTS, data, env=self._env))
+            with suppress(TimeoutError):  # a busy machine: the next one may be quicker
+                self.servers.append(await ServerProcess.start(AGENTS, data, env=self._env))
+        assert len(self.servers) == self._count
 
     async def kill(self) -> None:
         await self.servers.pop(random.randrange(len(self.servers))).kill()
