@@ -1,12 +1,13 @@
 """Runs turns in this process: start, cancel, timeout, and the choice of the next run."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 
-from parley.clock import Clock, now_ms
+from parley.clock import Clock, Monotonic, now_ms
 from parley.errors import (
     AgentError,
     LateResult,
@@ -116,6 +117,7 @@ class Executor:
         grace_s: float = GRACE_S,
         *,
         clock: Clock = now_ms,
+        monotonic: Monotonic = time.monotonic,
         sure: Callable[[], bool] = lambda: True,
         unlisted: Unlisted = no_unlisted,
         toolcalls: ToolCaller | None = None,
@@ -131,6 +133,7 @@ class Executor:
         self._ask = ask
         self.grace_s = grace_s
         self._clock = clock
+        self._monotonic = monotonic
         self.toolcalls = toolcalls
         """Calls the tools of agents; None if there are no tools."""
         self._drivers: dict[str, Driver] = {}
@@ -487,7 +490,7 @@ class Executor:
         """Create the durable steps of a turn. Nothing may be shown before the answer of an agent that replies with a
         message."""
         journal, shown = TurnJournal(outbox, self._attachments), spec.replies != "message"
-        return Steps(job.run.turns, events, journal, shown=shown, clock=self._clock)
+        return Steps(job.run.turns, events, journal, shown=shown, clock=self._clock, monotonic=self._monotonic)
 
     def _make_turn(self, spec: Agent, job: TurnJob, events: list[Event], view: View | None) -> Turn:
         run, asked = job.run, 0

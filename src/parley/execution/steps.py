@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast, get_type_hints
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from parley.clock import Clock, iso, now_ms
+from parley.clock import Clock, Monotonic, iso, now_ms
 from parley.errors import AgentError, RecordedFailure, StepFailed, StepNotStorable, StepOrderChanged, StepOutsideTurn
 from parley.runs.rules.content import Part, Parts, text_part
 from parley.runs.rules.events import Event, Progress, StepRecord
@@ -77,12 +77,20 @@ class Steps:
     """The durable steps of one turn."""
 
     def __init__(
-        self, turn: int, events: Iterable[Event], journal: StepJournal, *, shown: bool = True, clock: Clock = now_ms
+        self,
+        turn: int,
+        events: Iterable[Event],
+        journal: StepJournal,
+        *,
+        shown: bool = True,
+        clock: Clock = now_ms,
+        monotonic: Monotonic = time.monotonic,
     ) -> None:
         self._turn = turn
         self._journal = journal
         self._shown = shown
         self._clock = clock
+        self._monotonic = monotonic
         self._events = events
         self._names: Counter[str] = Counter()
         self._number = 0
@@ -180,9 +188,9 @@ class Steps:
     async def _attempt(
         self, call: StepCall, attempt: int, work: Callable[..., Any], args: tuple[object, ...]
     ) -> StepRecord:
-        began = time.monotonic()
+        began = self._monotonic()
         output, error = await self._outcome(call, work, args)
-        took = round((time.monotonic() - began) * 1000)
+        took = round((self._monotonic() - began) * 1000)
         if error is None:
             record = StepRecord(self._turn, call.number, call.name, attempt, took, output)
             await self._record(record, f"Step {call.name} finished.")

@@ -1,6 +1,7 @@
 """The exchange: the operations that faces use, independent of any wire format."""
 
 import asyncio
+import time
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
@@ -8,7 +9,7 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parley.clock import Clock, now_ms
+from parley.clock import Clock, Monotonic, now_ms
 from parley.errors import (
     AnswerInvalid,
     Invalid,
@@ -76,6 +77,7 @@ class Exchange:
         signals: Signals,
         *,
         clock: Clock = now_ms,
+        monotonic: Monotonic = time.monotonic,
         max_payload: int = MAX_PAYLOAD,
         grace_s: float = GRACE_S,
         lease_s: float = LEASE_S,
@@ -95,7 +97,7 @@ class Exchange:
         self.attachments = Attachments(blobs, said_bytes=min(SAID_BYTES, max_payload // 16))
         self.extensions = extensions = extend(self)
         self.commands = Commands(store, self._published, clock, max_payload, shared=shared, fulfil=extensions.fulfil)
-        lease = ReplicaLease(lease_s, shared=shared)
+        lease = ReplicaLease(lease_s, shared=shared, monotonic=monotonic)
         self.execution = Executor(
             self.commands,
             store,
@@ -104,13 +106,14 @@ class Exchange:
             self._ask_child,
             grace_s,
             clock=clock,
+            monotonic=monotonic,
             sure=lease.is_sure,
             unlisted=self.agents.unlisted,
             toolcalls=extensions.toolcalls,
             conduct=extensions.conduct,
             prices=prices,
         )
-        self.retention = Retention(store, keep_ms, clock, self.listeners.forget)
+        self.retention = Retention(store, keep_ms, clock, self.listeners.forget, monotonic)
         self.membership = Membership(store, cluster, self.execution, self.agents, self.retention, lease)
         self.admission = Admission(store, allowance, lambda: len(self.membership.alive), clock)
         self.offers = Wakeups()

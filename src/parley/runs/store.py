@@ -7,6 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from parley.clock import Monotonic
 from parley.documents.rules import Change
 from parley.documents.store import Library
 from parley.errors import ParleyError
@@ -246,8 +247,9 @@ PATIENCE_S = 2.0
 
 
 class Readiness:
-    def __init__(self, store: LogStore, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, store: LogStore, patience_s: float = PATIENCE_S, monotonic: Monotonic = time.monotonic) -> None:
         self._store = store
+        self._monotonic = monotonic
         self._patience_s = patience_s
         self._check: asyncio.Task[ParleyError | None] | None = None
         self._checked_until = 0.0
@@ -258,7 +260,7 @@ class Readiness:
             await self._store.run_ids("", 1)
         except ParleyError as error:
             return error
-        if self._check is None or (self._check.done() and time.monotonic() >= self._checked_until):
+        if self._check is None or (self._check.done() and self._monotonic() >= self._checked_until):
             self._check = asyncio.get_running_loop().create_task(self._check_writing())
         return await asyncio.shield(self._check)
 
@@ -269,5 +271,5 @@ class Readiness:
             await self._store.check_writing(self._patience_s)
         except ParleyError as failure:
             error = failure
-        self._checked_until = time.monotonic() + (FAILS_FOR_S if error else WORKS_FOR_S)
+        self._checked_until = self._monotonic() + (FAILS_FOR_S if error else WORKS_FOR_S)
         return error

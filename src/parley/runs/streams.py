@@ -219,7 +219,7 @@ class _Watch:
     __slots__ = ("fetching", "followers", "head", "wanted")
 
     def __init__(self) -> None:
-        self.followers: set[Follower] = set()
+        self.followers: dict[Follower, None] = {}
         self.head = 0
         self.wanted = 0
         self.fetching: asyncio.Task[None] | None = None
@@ -279,7 +279,7 @@ class Streams:
         follower = Follower(self, run_id, after)
         watch = self._watches.setdefault(run_id, _Watch())
         watch.extend(after)
-        watch.followers.add(follower)
+        watch.followers[follower] = None
         return follower
 
     async def follow(self, run_id: RunId, after: int = 0) -> Follower:
@@ -313,7 +313,7 @@ class Streams:
     def leave(self, follower: Follower) -> None:
         watch = self._watches.get(follower.run_id)
         if watch is not None:
-            watch.followers.discard(follower)
+            watch.followers.pop(follower, None)
             if not watch.followers:
                 del self._watches[follower.run_id]
 
