@@ -502,7 +502,7 @@ class Exchange:
             self.growth.wake(run_id, version)
             for listener in self.listeners.growth:
                 listener(run_id)
-            if self.execution.works_on(run_id) and version > self.commands.version(run_id):
+            if self.execution.works_on(run_id) and version > self.commands.written(run_id):
                 self._spawn(self.execution.heard(run_id))
         for slug in agents:
             if slug == _NEWCOMER:
