@@ -26,7 +26,11 @@ STATE = {
     # Agents that were added while the server runs, and the words of a node's heartbeat.
     "parley.definitions": {"agents"},
     "parley.node": {"self.at_work"},
-    "parley.testing": {"append", "appends[7]", "balancer", "log", "receiver", "rival"},
+    # Also the simulated processes, connections and rows, and what clients have seen.
+    "parley.testing": {
+        "append", "appends[7]", "balancer", "database", "given", "link", "log", "process", "reader", "receiver",
+        "rival", "row", "statement",
+    },
 }  # fmt: skip
 """By package: state objects, by the name they go by, whose fields other objects of the package write."""
 
