@@ -37,6 +37,9 @@ ASKED = (
 )  # fmt: skip
 
 
+MORE = ("slow", "steps", "echo", "edge", "sleeper")
+
+
 def _command(dice: Random, number: int) -> ClientCommand:
     asked = dice.choice(ASKED)
     cancels = asked == "boss" or dice.random() < 0.15
@@ -48,6 +51,7 @@ def _command(dice: Random, number: int) -> ClientCommand:
         keyed=dice.random() < 0.8 or asked == "boss",
         streams=dice.random() < 0.35,
         hook=dice.random() < 0.12,
+        more_after=round(dice.uniform(0.0, 0.6), 3) if asked in MORE and dice.random() < 0.4 else None,
         cancel_after=round(dice.choice((0.01, 0.1, 1.0, 3.0)) * dice.uniform(0.2, 1.0), 3) if cancels else None,
     )
 

@@ -32,10 +32,10 @@ from parley.runs.attachments import Attachments
 from parley.runs.log import Commands
 from parley.runs.rules.access import Principal
 from parley.runs.rules.agents import Agent, vendor_and_model
-from parley.runs.rules.commands import Begin, Emit, Recover, Report, Wake
+from parley.runs.rules.commands import MAX_RESCUES, Begin, Emit, Recover, Report, Wake
 from parley.runs.rules.content import hops_of
 from parley.runs.rules.events import Canceled, Completed, Event, Failed, Noted, Rejected, Suspended
-from parley.runs.rules.state import Run, State
+from parley.runs.rules.state import Run, State, lets_go
 from parley.runs.rules.transcript import TurnRound
 from parley.runs.rules.usage import Prices
 from parley.runs.rules.view import View
@@ -102,6 +102,9 @@ AskFor = Callable[[Run, Principal, int, str, str, int], Awaitable[View]]
 hops."""
 
 
+StopChildren = Callable[[Run], Awaitable[None]]
+"""Cancels the runs that a run has started; returns when that is durable."""
+
 Conduct = Callable[[Driver], Driver]
 """Returns the driver that works on an agent's orchestrations."""
 
@@ -114,6 +117,7 @@ class Executor:
         cluster: Cluster,
         attachments: Attachments,
         ask: AskFor,
+        stop_children: StopChildren,
         grace_s: float = GRACE_S,
         *,
         clock: Clock = now_ms,
@@ -131,6 +135,7 @@ class Executor:
         self.slots = Slots(cluster, sure)
         self._attachments = attachments
         self._ask = ask
+        self._stop_children = stop_children
         self.grace_s = grace_s
         self._clock = clock
         self._monotonic = monotonic
@@ -234,6 +239,8 @@ class Executor:
         driver = self._driver_of(run)
         how = driver.agent.rescue if driver else "fail"
         reason = "The process that worked on this task stopped." if driver else f"There is no agent {run.agent} here."
+        if run.cancel_requested or how == "fail" or run.rescues >= MAX_RESCUES:
+            await self._stop_children(run)
         outcome = await self._commands.execute(run.id, Recover(run.epoch, how, reason=reason))
         tell("run.rescued", run=run.id, agent=run.agent, how=how, state=outcome.run.state.value)
         return outcome.run
@@ -372,6 +379,9 @@ class Executor:
         if ending is None:
             how = job.driver.agent.rescue if job.driver else "restart"
             return (await self._commands.execute(run.id, Recover(run.epoch, how, orderly=True))).run
+        if isinstance(ending, Canceled | Failed):
+            # Children end first: after a crash between the two, the rescue of this run stops them again.
+            await self._stop_children(await self._commands.state(run.id))
         try:
             if job.turn is not None:
                 await self._record(job.turn, Scribe(run.turns, self._prices), outbox)
@@ -385,6 +395,8 @@ class Executor:
         driver = job.driver
         if job.slot_of is not None and not self.slots.holds(job.slot_of):
             job.leaving = True
+        if job.ending is None and await self._is_orphan(job.run):
+            job.ending = Canceled(f"The parent task {job.run.parent} ended.")
         if driver is None or job.leaving or self._closing or job.ending is not None:
             return job.ending
         self._arm(job, driver.agent)
@@ -415,6 +427,12 @@ class Executor:
             if job.steps is not None:
                 job.steps.close()
         return await self._salvaged(driver, job, outbox, ending)
+
+    async def _is_orphan(self, run: Run) -> bool:
+        """Return whether a run was started for one that was canceled or has failed meanwhile. A process that was paused
+        may start a child after the parent's end, when nothing cancels it any more."""
+        parent = await self._commands.stored(run.parent) if run.parent else None
+        return parent is not None and lets_go(parent)
 
     async def _record(self, turn: Turn, scribe: Scribe, outbox: Outbox) -> None:
         """Write the usage that was recorded while the driver ran."""

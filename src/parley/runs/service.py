@@ -16,6 +16,7 @@ from parley.errors import (
     InvalidState,
     RunEnded,
     RunNotFound,
+    StoreUnavailable,
     VersionConflict,
 )
 from parley.execution.admission import UNLIMITED, Admission, AdmissionRequest, Allowance
@@ -37,7 +38,7 @@ from parley.runs.rules.answers import Expected, answer_in
 from parley.runs.rules.commands import Adopt, Begin, Cancel, Close, Fail, Fork, Give, Start
 from parley.runs.rules.content import Message, check_parts, conversation_for, hops_metadata, text_part
 from parley.runs.rules.events import Event, InputRequired, Rejected
-from parley.runs.rules.state import WAITING, Run, State
+from parley.runs.rules.state import WAITING, Run, State, lets_go
 from parley.runs.rules.usage import Prices
 from parley.runs.rules.view import View
 from parley.runs.store import Key, LogStore
@@ -47,6 +48,9 @@ from parley.runs.wakeups import Wakeups
 from parley.telemetry import span, tell
 from parley.telemetry.trace import entered, sent
 
+TRIES = 10
+PATIENCE_S = 1.0
+"""Seconds before a store that could not be reached is tried again."""
 _NEWCOMER = "*"
 """Sent in place of an agent's slug by a replica that has joined, so that the others know that they are not alone."""
 
@@ -104,6 +108,7 @@ class Exchange:
             cluster,
             self.attachments,
             self._ask_child,
+            self._cancel_children,
             grace_s,
             clock=clock,
             monotonic=monotonic,
@@ -472,7 +477,11 @@ class Exchange:
         message = await self.attachments.stored_message(asked)
         trace = sent() or parent.trace
         start = Start(slug, parent.conversation, parent.principal, message, parent.id, trace=trace, reach=caller.reach)
-        return await self.answered(await self.begin(child, start))
+        begun = await self.begin(child, start)
+        if lets_go(asking := await self.commands.state(parent.id)):
+            # Recorded after the child was announced and before it existed: nothing else cancels the child.
+            await self._cancel_children(asking)
+        return await self.answered(begun)
 
     def _published(self, run: Run, events: list[Event]) -> None:
         self.execution.logs.heard(run.id, events)
@@ -490,8 +499,8 @@ class Exchange:
             # Another replica may have recorded the cancel request, and this append may have loaded it before the signal
             # came.
             self.execution.cancel(run)
-        if run.children and (run.cancel_requested or run.state is State.FAILED):
-            self._spawn(self._cancel_children(run))
+        if run.children and lets_go(run):
+            self._spawn(self._cancel_children_surely(run))
         if run.notes and run.ended:
             self._clean_up(run)
 
@@ -538,6 +547,15 @@ class Exchange:
                 await self.stop(child, Cancel(run.principal, f"The parent task {run.id} ended."))
             except (RunEnded, RunNotFound):
                 continue
+
+    async def _cancel_children_surely(self, run: Run) -> None:
+        """Cancel children, and try again for some time if the store cannot be reached."""
+        for _ in range(TRIES):
+            try:
+                return await self._cancel_children(run)
+            except StoreUnavailable:
+                await asyncio.sleep(PATIENCE_S)
+        return None
 
 
 # Orderly stop: hand over all work that other replicas can continue before this process ends.

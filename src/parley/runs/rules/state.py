@@ -164,6 +164,11 @@ class Run(Struct, frozen=True, omit_defaults=True):
         return self.owner.startswith(ELSEWHERE)
 
 
+def lets_go(run: Run) -> bool:
+    """Return whether the runs that a run has started are canceled with it."""
+    return run.cancel_requested or run.state is State.FAILED
+
+
 _STEPS = (Planned, Stepped, Steered)
 """Events that are shown in the status, like progress."""
 

@@ -37,6 +37,8 @@ class ClientCommand(Struct, frozen=True):
     """Follow the run from its beginning, instead of asking for its state from time to time."""
     hook: bool = False
     cancel_after: float | None = None
+    more_after: float | None = None
+    """Give the run another message after so many seconds, whatever it does then."""
     answers: tuple[str, ...] = ("yes",)
     key: str = ""
     """Tells this command from others with the same text."""
@@ -44,6 +46,7 @@ class ClientCommand(Struct, frozen=True):
     def __str__(self) -> str:
         how = ["with a key" if self.keyed else "without a key", *(["streams"] if self.streams else [])]
         how += ["webhook"] if self.hook else []
+        how += [f"more after {self.more_after:.2f} s"] if self.more_after is not None else []
         how += [f"cancel after {self.cancel_after:.2f} s"] if self.cancel_after is not None else []
         return f"{self.at:7.3f} s  client {self.client} asks {self.agent}: {self.text!r} ({', '.join(how)})"
 
@@ -73,6 +76,8 @@ class _Client:
         works: list[Coroutine[Any, Any, None]] = [self._follow(run.id) if command.streams else self._poll(run.id)]
         if command.cancel_after is not None:
             works.append(self._cancel(run.id, command.cancel_after))
+        if command.more_after is not None:
+            works.append(self._give_more(run, command.more_after))
         if meanwhile is not None:
             works.append(meanwhile(run.id))
         await asyncio.gather(*works)
@@ -133,6 +138,24 @@ class _Client:
             self._answered += 1
         except (RunEnded, InvalidState, AnswerInvalid):
             return
+
+    async def _give_more(self, run: Run, after_s: float) -> None:
+        """Give the run another message, with a key, unless it has ended."""
+        await asyncio.sleep(after_s)
+        name = f"{self._command.text}{self._command.key} more"
+        given = SentInput(name, run.agent, keyed=True)
+        self._world.history.inputs.append(given)
+        message = Message(name, (text_part("and more"),))
+
+        async def give(engine: SimulatedEngine) -> Run:
+            return (await engine.exchange.send(Send(run.agent, LOCAL, message, run.id, key=name))).run
+
+        try:
+            after: Run = await self._call("more", give)
+        except (RunEnded, AnswerInvalid):
+            return
+        self._world.watch.acknowledged(after, self._name)
+        given.run = run.id
 
     async def _cancel(self, run_id: RunId, after_s: float) -> None:
         await asyncio.sleep(after_s)

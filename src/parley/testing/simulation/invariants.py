@@ -11,17 +11,22 @@ from parley.errors import BrokenChain, ParleyError
 from parley.ids import RunId
 from parley.paired.leases import KIND as LEASE
 from parley.push.hooks import KIND as PUSH
+from parley.runs.rules.content import text_of
 from parley.runs.rules.events import (
     ENDINGS,
     GENESIS,
     ArtifactAdded,
+    AuthRequired,
     Event,
     InputReceived,
+    InputRequired,
     Planned,
     Progress,
     Rescued,
     Started,
     Stepped,
+    Suspended,
+    TurnEnded,
     verify,
 )
 from parley.runs.rules.state import WAITING, Run, State
@@ -145,19 +150,25 @@ class WorldWatch:
     def _check_executor(self, process: SimulatedProcess, append: Append, run: Run | None) -> None:
         """Only the executor of the current epoch may report; a step that has completed is not started again."""
         epoch, owner = (run.epoch, run.owner) if run else (0, "")
+        working = run is not None and run.state is State.WORKING
         for event in append.events:
             payload = event.payload
             if isinstance(payload, Started):
+                if working:
+                    self.fail("exclusive", append.run.id, f"epoch {payload.epoch} begins while {owner} works")
+                working = True
                 if payload.epoch != epoch + 1:
                     self.fail("epoch", append.run.id, f"epoch {payload.epoch} follows {epoch}")
                 epoch, owner = payload.epoch, payload.replica
             elif isinstance(payload, Rescued):
-                epoch, owner = payload.epoch, ""
+                epoch, owner, working = payload.epoch, "", False
             elif isinstance(payload, Progress | ArtifactAdded):
                 if payload.mark.startswith(MARK) and payload.mark != f"{MARK}{epoch}":
                     self.fail("fenced", append.run.id, f"event {event.seq} of {payload.mark} in epoch {epoch}")
                 if (holder := self._owners.get(owner)) is not None and holder is not process:
                     self.fail("fenced", append.run.id, f"{process.name} reports for {holder.name}")
+            elif isinstance(payload, TurnEnded | InputRequired | AuthRequired | Suspended):
+                working = False
             elif isinstance(payload, Planned):
                 self._done.pop(append.run.id, None)
             elif isinstance(payload, Stepped):
@@ -268,6 +279,9 @@ def final(database: SimulatedDatabase, history: History) -> Iterator[Violation]:
         yield from _whole(id_, head, tables.events(id_))
         if head.run.state not in WAITING and not head.run.ended:
             yield Violation("liveness", id_, f"{head.run.agent} is still {head.run.state.value}")
+        if head.run.state is State.COMPLETED and head.run.read < head.run.inputs:
+            yield Violation("durable", id_, f"{head.run.read} of {head.run.inputs} inputs were read")
+    yield from _asked_once(tables)
     for id_ in history.canceled:
         state = tables.heads[RunId(id_)].run.state
         if state is not State.CANCELED:
@@ -310,6 +324,19 @@ def _applied_once(history: History, tables: Tables) -> Iterator[Violation]:
             yield Violation("durable", one.run, f"{one.id!r} was acknowledged, and stands in {found}")
         if len(found) > (1 if one.keyed else one.attempts):
             yield Violation("one run per key", one.id, f"it was applied {len(found)} times: {found}")
+
+
+def _asked_once(tables: Tables) -> Iterator[Violation]:
+    """A turn that is resumed must not ask the same question of another run again."""
+    seen: Counter[tuple[RunId, str, str]] = Counter()
+    for id_, head in tables.heads.items():
+        parent = tables.heads.get(head.run.parent) if head.run.parent else None
+        if parent is not None and parent.run.orchestration is None:
+            given = next(event.payload for event in tables.events(id_) if isinstance(event.payload, InputReceived))
+            seen[parent.run.id, head.run.agent, text_of(given.message.parts)] += 1
+    for (parent_id, agent, text), count in seen.items():
+        if count > 1:
+            yield Violation("child once", parent_id, f"it asked {agent} {text!r} in {count} runs")
 
 
 def _posted_all(history: History, tables: Tables) -> Iterator[Violation]:
