@@ -11,7 +11,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 # Tests start hundreds of processes; without its bytecode each would compile all of Parley again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit run test test-fast check format docs browser tools screenshots sdk firstuse install-cost bench conformance contract chaos soak clean help
+.PHONY: audit run test test-fast check format docs browser tools screenshots sdk firstuse install-cost bench conformance contract chaos simulate soak clean help
 
 help:                ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -78,6 +78,9 @@ contract: $(STAMP)   ## take additions to the runtime contract over into its sna
 
 chaos: $(STAMP)      ## break everything for 10 minutes and look whether it holds; SECONDS=, SEED=
 	$(BIN)/python -m dev.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+
+simulate: $(STAMP)   ## simulate a cluster that breaks; SEED= repeats one world, SECONDS= plays fresh ones for so long
+	$(BIN)/python -m dev.simulation $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 AUDITOR := build/audit
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Sequence
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -25,9 +26,10 @@ SENDING_S = 12.0
 ROOM = 2
 
 
-def plan(seed: int, commands: int = COMMANDS, faults: int = FAULTS) -> WorldPlan:
+def plan(seed: int, commands: int = COMMANDS, faults: int = FAULTS, agents: Sequence[str] | None = None) -> WorldPlan:
+    """Return the plan of a world; `agents` are the agents that its clients ask, if not all kinds."""
     dice = Random(f"{seed}/commands")
-    made = [_command(dice, number) for number in range(commands)]
+    made = [_command(dice, number, agents or ASKED) for number in range(commands)]
     return WorldPlan(seed, tuple(sorted(made, key=lambda one: one.at)), drawn(seed, faults, REPLICAS, SENDING_S))
 
 
@@ -40,8 +42,8 @@ ASKED = (
 MORE = ("slow", "steps", "echo", "edge", "sleeper")
 
 
-def _command(dice: Random, number: int) -> ClientCommand:
-    asked = dice.choice(ASKED)
+def _command(dice: Random, number: int, agents: Sequence[str]) -> ClientCommand:
+    asked = dice.choice(agents)
     cancels = asked == "boss" or dice.random() < 0.15
     return ClientCommand(
         number % CLIENTS,
@@ -94,8 +96,8 @@ def drivers(world: World, version: int) -> Sequence[Driver]:
 
     @agent("steps", rescue="resume")
     async def steps(turn: Turn) -> AsyncGenerator[Any, None]:
-        for name in ("one", "two", "three"):
-            yield said(turn, await turn.step(name, worked, world, turn, name))
+        for after, name in pairwise(("", "one", "two", "three")):
+            yield said(turn, await turn.step(name, worked, world, turn, name, after))
         yield Text("all steps")
 
     @agent("asker", rescue="resume")
@@ -130,7 +132,7 @@ def drivers(world: World, version: int) -> Sequence[Driver]:
         world.watch.enter("room", ROOM, process, turn.run_id, turn.epoch)
         try:
             yield said(turn, "inside")
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(Random(turn.text).choice((0.1, 0.1, 0.1, 4.0)))
             yield Text("was inside")
         finally:
             world.watch.leave("room", process, turn.run_id, turn.epoch)
@@ -155,9 +157,9 @@ def said(turn: Turn, text: str) -> Status:
     return Status(text, mark=f"{MARK}{turn.epoch}")
 
 
-async def worked(world: World, turn: Turn, name: str) -> str:
+async def worked(world: World, turn: Turn, name: str, after: str = "") -> str:
     """Do the work of a durable step."""
-    world.watch.working(turn.run_id, turn.epoch, turn.number, name)
+    world.watch.working(turn.run_id, turn.epoch, turn.number, name, after)
     await asyncio.sleep(0.02)
     return name
 

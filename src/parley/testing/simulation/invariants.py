@@ -87,7 +87,10 @@ class History(Struct):
 
     inputs: list[SentInput] = field(default_factory=list)
     followed: list[Followed] = field(default_factory=list)
-    posts: list[WebhookPost] = field(default_factory=list)
+    posts: Counter[str] = field(default_factory=Counter)
+    """Number of posts by run."""
+    taken: dict[str, set[int]] = field(default_factory=dict)
+    """Numbers of the events that the receiver took, by run."""
     hooks: list[str] = field(default_factory=list)
     """Runs with a webhook that posts every event after the input."""
     canceled: list[str] = field(default_factory=list)
@@ -161,6 +164,8 @@ class WorldWatch:
                     self.fail("epoch", append.run.id, f"epoch {payload.epoch} follows {epoch}")
                 epoch, owner = payload.epoch, payload.replica
             elif isinstance(payload, Rescued):
+                if payload.epoch != epoch + 1:
+                    self.fail("epoch", append.run.id, f"the rescue in epoch {epoch} leads to {payload.epoch}")
                 epoch, owner, working = payload.epoch, "", False
             elif isinstance(payload, Progress | ArtifactAdded):
                 if payload.mark.startswith(MARK) and payload.mark != f"{MARK}{epoch}":
@@ -197,9 +202,12 @@ class WorldWatch:
 
     def posted(self, history: History, post: WebhookPost) -> None:
         """Check a webhook post: all earlier updates were taken before it."""
-        taken = {one.seq for one in history.posts if one.run == post.run and one.taken}
+        taken = history.taken.setdefault(post.run, set())
+        history.posts[post.run] += 1
         if missing := [seq for seq in range(AFTER_INPUT + 1, post.seq) if seq not in taken]:
             self.fail("webhook", post.run, f"event {post.seq} was posted before {missing[0]} was taken")
+        if post.taken:
+            taken.add(post.seq)
 
     def excuse(self, process: SimulatedProcess, until: float) -> None:
         """Do not count the visits of a process that is paused until then, nor for a moment afterwards."""
@@ -217,16 +225,20 @@ class WorldWatch:
     def leave(self, agent: str, process: SimulatedProcess, run: RunId, epoch: int) -> None:
         self._visits[agent].pop((process, run, epoch), None)
 
-    def working(self, run: RunId, epoch: int, turn: int, step: str) -> None:
-        """Check the work of a durable step when it begins: the holder of the run must not repeat a recorded step."""
+    def working(self, run: RunId, epoch: int, turn: int, step: str, after: str = "") -> None:
+        """Check the work of a durable step when it begins: the holder of the run must not repeat a recorded step, and
+        the step before must be recorded."""
         tables = self._tables
         head = tables.heads.get(run)
         if head is None or head.run.epoch != epoch or head.run.state is not State.WORKING:
             return
-        for event in tables.events(run):
-            record = event.payload.step if isinstance(event.payload, Progress) else None
-            if record is not None and (record.turn, record.name) == (turn, step) and record.final and not record.code:
-                self.fail("step once", run, f"step {step} of turn {turn} is done again after event {event.seq}")
+        payloads = [event.payload for event in tables.events(run)]
+        records = [one.step for one in payloads if isinstance(one, Progress) and one.step is not None]
+        done = {one.name for one in records if one.turn == turn and one.final and not one.code}
+        if step in done:
+            self.fail("step once", run, f"step {step} of turn {turn} is done again")
+        if after and after not in done:
+            self.fail("durable", run, f"step {step} of turn {turn} begins before {after} is recorded")
 
     def told(self, name: str, fields: dict[str, Any]) -> None:
         """Take telemetry: an unexpected exception in the engine is a violation."""
@@ -292,6 +304,8 @@ def final(database: SimulatedDatabase, history: History) -> Iterator[Violation]:
         version = tables.heads[RunId(one.run)].run.version
         if one.ended and one.cursor != version:
             yield Violation("prefix", one.run, f"a reader saw {one.cursor} of {version} events")
+    for run in _unfinished_hooks(database):
+        yield Violation("liveness", run, "its webhook is not finished")
     yield from _posted_all(history, tables)
     yield from _left_over(database)
 
@@ -340,13 +354,10 @@ def _asked_once(tables: Tables) -> Iterator[Violation]:
 
 
 def _posted_all(history: History, tables: Tables) -> Iterator[Violation]:
-    taken: defaultdict[str, set[int]] = defaultdict(set)
-    for post in history.posts:
-        if post.taken:
-            taken[post.run].add(post.seq)
     for run in history.hooks:
+        taken = history.taken.get(run, ())
         version = tables.heads[RunId(run)].run.version
-        if missing := [seq for seq in range(AFTER_INPUT + 1, version + 1) if seq not in taken[run]]:
+        if missing := [seq for seq in range(AFTER_INPUT + 1, version + 1) if seq not in taken]:
             yield Violation("webhook", run, f"events {missing} of {version} were never taken")
 
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 EPOCH_MS = 1_800_000_000_000
 """Time of day at which every simulated world begins."""
-MAX_STEPS = 3_000_000
+MAX_STEPS = 1_000_000
 LATE_S = 0.0005
 """Timers fire up to this much late, so that timers of the same moment fire in an order that the seed decides."""
 THREAD_S = 0.002
@@ -243,6 +243,8 @@ class SeededLoop(asyncio.BaseEventLoop):
             if handle.callback is None:
                 continue
             trace.append(process.index)
+            if len(trace) > self._max_trace:
+                raise Endless(f"The world has not come to rest after {self.steps} steps.")
             try:
                 handle.within.run(handle.callback, *handle.given)
             except Exception as error:  # noqa: BLE001 - as asyncio does
@@ -262,8 +264,6 @@ class SeededLoop(asyncio.BaseEventLoop):
                 continue
             self._now = when
             self._moments.append(when)
-            if len(self.trace) > self._max_trace:
-                raise Endless(f"The world has not come to rest after {self.steps} steps.")
             process.queue.append(timer)
             if len(process.queue) == 1 and not process.paused:
                 self._active.append(process)

@@ -201,7 +201,6 @@ class World:
         lot = self.random.random()
         post = WebhookPost(hook.task, event.seq, lot >= 0.1)
         self.watch.posted(self.history, post)
-        self.history.posts.append(post)
         await asyncio.sleep(self.random.uniform(least, most) + (1.0 if 0.1 < lot < 0.12 else 0.0))
         return Verdict("refused", "503") if lot < 0.13 else Verdict("delivered")
 
