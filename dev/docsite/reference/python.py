@@ -40,6 +40,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "parley.testing.blobs": ("BlobsContract",),
     "parley.testing.libraries": ("LibraryContract",),
     "parley.testing.nodes": ("NodesContract",),
+    "parley.testing.simulation": ("Simulation", "SimulationFailed", "Violation", "simulate"),
     "parley.orgkernel.loader": ("OrganisationLoader", "OrganisationPaths"),
     "parley.orgkernel.kernel": ("Kernel",),
     "parley.orgkernel.salute": ("ReportFolder", "SaluteReport", "read_report"),
