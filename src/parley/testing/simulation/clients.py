@@ -21,7 +21,7 @@ from parley.testing.simulation.loop import PROCESS
 from parley.testing.simulation.replica import CallBroken, SimulatedConnection, SimulatedEngine, stream
 from parley.testing.simulation.world import World
 
-POLL_S = (0.05, 0.4)
+POLL_S = (0.2, 1.0)
 KEEP_ALIVE_S = 3.0
 
 
