@@ -278,7 +278,7 @@ def _open(history: History) -> Iterator[Followed]:
 
 
 def _unfinished_hooks(database: SimulatedDatabase) -> Iterator[str]:
-    """Yield the runs that have ended, and whose webhook has not. A run that waits for input may have lost its client."""
+    """Yield ended runs whose webhook has not ended. A run that waits for input may have lost its client."""
     for record in database.records_of(PUSH):
         if record.due is not None and database.tables.heads[RunId(record.scope)].run.ended:
             yield record.scope
