@@ -14,9 +14,7 @@ from parley.errors import (
     AnswerInvalid,
     Invalid,
     InvalidState,
-    RunEnded,
     RunNotFound,
-    StoreUnavailable,
     VersionConflict,
 )
 from parley.execution.admission import UNLIMITED, Admission, AdmissionRequest, Allowance
@@ -28,6 +26,7 @@ from parley.execution.membership import LEASE_S, Membership, ReplicaLease
 from parley.execution.turn import ToolCaller
 from parley.ids import RunId, is_id, new_id, new_run_id
 from parley.runs.attachments import SAID_BYTES, Attachments, Blobs
+from parley.runs.children import Children
 from parley.runs.listeners import RunListeners
 from parley.runs.log import MAX_PAYLOAD, Commands, Fulfil, Outcome
 from parley.runs.requests import Branch, Opening, Send, branch_key, fork_of, same_run, send_key, start_of
@@ -48,9 +47,6 @@ from parley.runs.wakeups import Wakeups
 from parley.telemetry import span, tell
 from parley.telemetry.trace import entered, sent
 
-TRIES = 10
-PATIENCE_S = 1.0
-"""Seconds before a store that could not be reached is tried again."""
 _NEWCOMER = "*"
 """Sent in place of an agent's slug by a replica that has joined, so that the others know that they are not alone."""
 
@@ -101,6 +97,7 @@ class Exchange:
         self.attachments = Attachments(blobs, said_bytes=min(SAID_BYTES, max_payload // 16))
         self.extensions = extensions = extend(self)
         self.commands = Commands(store, self._published, clock, max_payload, shared=shared, fulfil=extensions.fulfil)
+        self._children = Children(self.commands, self.stop)
         lease = ReplicaLease(lease_s, shared=shared, monotonic=monotonic)
         self.execution = Executor(
             self.commands,
@@ -108,7 +105,7 @@ class Exchange:
             cluster,
             self.attachments,
             self._ask_child,
-            self._cancel_children,
+            self._children.cancel,
             grace_s,
             clock=clock,
             monotonic=monotonic,
@@ -338,6 +335,7 @@ class Exchange:
 
     async def give_up(self, run: Run, fail: Fail, key: Key | None = None) -> Outcome:
         """End a run at once and stop its agent, regardless of its owner: for decisions of this server."""
+        await self._children.cancel_before_end(run.id)
         outcome = await self.commands.execute(run.id, fail, key=key)
         self.execution.cancel(outcome.run)
         return outcome
@@ -459,6 +457,7 @@ class Exchange:
 
     async def stop(self, run_id: RunId, cancel: Cancel, key: Key | None = None) -> Outcome:
         """Cancel a run regardless of its owner: for decisions of this server."""
+        await self._children.cancel_before_end(run_id)
         outcome = await self.commands.execute(run_id, cancel, key=key)
         self.execution.cancel(outcome.run)
         if outcome.run.at_runtime:
@@ -480,7 +479,7 @@ class Exchange:
         begun = await self.begin(child, start)
         if lets_go(asking := await self.commands.state(parent.id)):
             # Recorded after the child was announced and before it existed: nothing else cancels the child.
-            await self._cancel_children(asking)
+            await self._children.cancel(asking)
         return await self.answered(begun)
 
     def _published(self, run: Run, events: list[Event]) -> None:
@@ -500,7 +499,7 @@ class Exchange:
             # came.
             self.execution.cancel(run)
         if run.children and lets_go(run):
-            self._spawn(self._cancel_children_surely(run))
+            self._spawn(self._children.cancel_surely(run))
         if run.notes and run.ended:
             self._clean_up(run)
 
@@ -540,22 +539,6 @@ class Exchange:
         with entered(run.trace):
             for work in cleanup_work(self.agents.driver(run.agent), run):
                 self._spawn(work)
-
-    async def _cancel_children(self, run: Run) -> None:
-        for child in run.children:
-            try:
-                await self.stop(child, Cancel(run.principal, f"The parent task {run.id} ended."))
-            except (RunEnded, RunNotFound):
-                continue
-
-    async def _cancel_children_surely(self, run: Run) -> None:
-        """Cancel children, and try again for some time if the store cannot be reached."""
-        for _ in range(TRIES):
-            try:
-                return await self._cancel_children(run)
-            except StoreUnavailable:
-                await asyncio.sleep(PATIENCE_S)
-        return None
 
 
 # Orderly stop: hand over all work that other replicas can continue before this process ends.

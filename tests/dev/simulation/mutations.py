@@ -18,8 +18,10 @@ from parley.paired.claims import PairedClaims
 from parley.paired.leases import Leases
 from parley.push.delivery import HookDelivery, Verdict
 from parley.push.hooks import Hooks
+from parley.runs import children as children_module
 from parley.runs import log as log_module
 from parley.runs import service as service_module
+from parley.runs.children import Children
 from parley.runs.log import Commands
 from parley.runs.rules import commands as rules
 from parley.runs.rules.events import Rescued, Started
@@ -134,7 +136,7 @@ def cancel_stays_on_its_replica(patch: Patch) -> None:
 
 
 def children_go_on(patch: Patch) -> None:
-    patch.setattr(Exchange, "_cancel_children", _nothing)
+    patch.setattr(Children, "cancel", _nothing)
     patch.setattr(Executor, "_is_orphan", _never)
 
 
@@ -145,6 +147,7 @@ async def _never(*_: object) -> bool:
 def children_of_the_canceled_begin(patch: Patch) -> None:
     patch.setattr(Executor, "_is_orphan", _never)
     patch.setattr(service_module, "lets_go", lambda run: False)
+    patch.setattr(children_module, "lets_go", lambda run: False)
 
 
 def another_child_after_a_rescue(patch: Patch) -> None:

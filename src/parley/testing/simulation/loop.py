@@ -19,6 +19,7 @@ MAX_STEPS = 1_000_000
 LATE_S = 0.0005
 """Timers fire up to this much late, so that timers of the same moment fire in an order that the seed decides."""
 THREAD_S = 0.002
+MAX_FINALLY = 20
 
 
 class Endless(Exception):
@@ -82,6 +83,9 @@ class _Scheduled(asyncio.TimerHandle):
 
     def when(self) -> float:
         return self.at
+
+    def __repr__(self) -> str:
+        return f"<{self.callback} of {self.process.name} at {self.at:.3f}>"
 
 
 class SeededLoop(asyncio.BaseEventLoop):
@@ -208,10 +212,7 @@ class SeededLoop(asyncio.BaseEventLoop):
         for task in self._tasks:
             coro = task.get_coro()
             if not task.done() and isinstance(coro, Coroutine):
-                try:
-                    coro.close()
-                except BaseException:  # noqa: BLE001, S110 - whatever its `finally` blocks want, the world is over
-                    pass
+                _closed(coro)
             elif task.done() and not task.cancelled():
                 task.exception()
         self._tasks.clear()
@@ -278,6 +279,16 @@ class SeededLoop(asyncio.BaseEventLoop):
 
     def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
         return
+
+
+def _closed(coro: Coroutine[Any, Any, Any]) -> None:
+    """Close a coroutine, however often its `finally` blocks wait for something: the world is over."""
+    for _ in range(MAX_FINALLY):
+        try:
+            return coro.close()
+        except BaseException:  # noqa: BLE001 - it may raise anything
+            continue
+    return None
 
 
 def _call(func: Callable[..., T], args: tuple[Any, ...], future: "asyncio.Future[T]") -> None:
