@@ -11,7 +11,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 # Tests start hundreds of processes; without its bytecode each would compile all of Parley again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit run test test-fast check format docs browser tools screenshots sdk firstuse install-cost bench conformance contract chaos soak clean help
+.PHONY: audit run test test-fast check format docs browser environments tools screenshots sdk firstuse install-cost bench conformance contract chaos simulate soak clean help
 
 help:                ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -50,6 +50,15 @@ docs: $(STAMP)       ## build the pages in docs/ into build/site, strictly
 browser:             ## install the Chromium in which the console is tested (Debian, Ubuntu)
 	command -v chromium >/dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq --yes chromium; }
 
+ENVIRONMENTS := build/environments/google-adk/.installed build/environments/crewai/.installed
+
+environments: $(ENVIRONMENTS) ## environments for examples of frameworks that conflict with ours (once; some minutes, 1 GB)
+
+build/environments/%/.installed: pyproject.toml examples/frameworks/requirements.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check --constraint examples/frameworks/requirements.txt --editable . $*
+	touch $@
+
 TOOLS := nginx-light prometheus bubblewrap poppler-utils fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji
 
 tools:               ## install nginx, promtool, bubblewrap, poppler and fonts, which some tests need (Debian, Ubuntu)
@@ -79,6 +88,9 @@ contract: $(STAMP)   ## take additions to the runtime contract over into its sna
 chaos: $(STAMP)      ## break everything for 10 minutes and look whether it holds; SECONDS=, SEED=
 	$(BIN)/python -m dev.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
+simulate: $(STAMP)   ## simulate a cluster that breaks; SEED= repeats one world, SECONDS= plays fresh ones for so long
+	$(BIN)/python -m dev.simulation $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+
 AUDITOR := build/audit
 
 $(AUDITOR)/.installed: constraints.txt
@@ -95,4 +107,4 @@ soak: $(STAMP)       ## kill -9 again and again, on SQLite and with two replicas
 	$(BIN)/python -m dev.bench.memory
 
 clean:               ## forget what was built
-	rm -rf $(VENV) $(DEV) build dist .ruff_cache .import_linter_cache $(addprefix sdk/typescript/,node_modules build dist)
+	rm -rf $(VENV) $(DEV) build dist .ruff_cache .import_linter_cache $(addprefix sdk/typescript/,node_modules build dist) $(addprefix examples/agui/,node_modules dist)

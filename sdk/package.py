@@ -30,6 +30,17 @@ def installed() -> Node:
     return node
 
 
+def packages(folder: Path) -> Node:
+    """Install the packages that a folder's `package.json` names, once."""
+    node, wanted = find(), (folder / "package.json").read_text()
+    stamp = folder / "node_modules" / ".installed"
+    with alone(folder / "build.lock"):
+        if not stamp.is_file() or stamp.read_text() != wanted:
+            node.run(*node.npm, "install", "--no-package-lock", "--no-audit", "--no-fund", cwd=folder)
+            stamp.write_text(wanted)
+    return node
+
+
 @contextmanager
 def alone(lock: Path) -> Generator[None, None, None]:
     """While nobody else on this machine does the same: tests run side by side."""

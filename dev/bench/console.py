@@ -18,16 +18,26 @@ from dev.bench.data import AT_ONCE, DATA
 from dev.bench.rows import Case
 from parley import Text, Turn, agent
 from parley.app import open_exchange, open_faces
-from parley.clock import now_ms
+from parley.clock import iso, now_ms
 from parley.ids import RunId, new_conversation_id
 from parley.runs.rules.content import Message, text_part
-from parley.runs.rules.events import Completed, Failed, InputReceived, InputRequired, Payload, Started, Submitted
+from parley.runs.rules.events import (
+    Completed,
+    Failed,
+    InputReceived,
+    InputRequired,
+    Payload,
+    Progress,
+    Started,
+    Submitted,
+)
+from parley.runs.rules.usage import Usage
 from parley.settings import Settings
 from parley.stores.schema import migrations
 from parley.stores.sqlite import SqliteStore
 from parley.testing.logs import LogWriter, put
 
-FEW, MANY = 100, 100_000
+FEW, MANY = 10_000, 1_000_000
 ASKS = 120
 PAGES = {
     "inbox": "/inbox",
@@ -38,6 +48,13 @@ PAGES = {
     "runs-of-one-done": "/runs?agent=rare&state=completed",
     "runs-of-all-done": "/runs?agent=common&state=completed",
     "runs-by-id": "/runs?id={beginning}",
+    "runs-by-word": "/runs?q=quarter",
+    "runs-by-rare-word": "/runs?q=quarter+flamingo",
+    "runs-by-word-failed": "/runs?q=report&state=failed",
+    "runs-of-a-day": "/runs?since={day}&until={day}",
+    "runs-of-a-principal": "/runs?principal=local&agent=rare",
+    "compare": "/runs/{run}/compare?other={run}",
+    "usage": "/usage",
     "run": "/runs/{run}",
     "raw": "/runs/{run}/raw",
     "agents": "/agents",
@@ -73,7 +90,7 @@ def cases() -> list[Case]:
     return [
         Case(
             f"console.{name}", "ms", partial(page_cost, MANY, path), f"with {FEW} runs",
-            partial(page_cost, FEW, path), "max", 2.0,
+            partial(page_cost, FEW, path), "max", 1.5,
         )
         for name, path in PAGES.items()
     ]  # fmt: skip
@@ -87,7 +104,7 @@ def page_cost(count: int, path: str) -> float:
 
 async def _page_cost(filled: Filled, path: str) -> float:
     async with _serving(filled.directory) as app:
-        asked = path.format(run=filled.run, beginning=filled.run[:-1])
+        asked = path.format(run=filled.run, beginning=filled.run[:-1], day=iso(now_ms())[:10])
         times = [await _asked(app, f"/console{asked}") for _ in range(ASKS)]
     return statistics.quantiles(times[ASKS // 6 :], n=4)[0] * 1e3
 
@@ -136,20 +153,26 @@ def _filled(count: int) -> Filled:
 
 async def _fill(directory: Path, count: int) -> RunId:
     store = SqliteStore(directory)
-    logs = [LogWriter(at=now_ms() - (count - number) * 1000) for number in range(count)]
+    end, middle = now_ms(), RunId("")
     for first in range(0, count, AT_ONCE):
-        chunk = enumerate(logs[first : first + AT_ONCE], first)
-        await asyncio.gather(*(put(store, log.append(*_history(number, count))) for number, log in chunk))
+        numbers = range(first, min(first + AT_ONCE, count))
+        # A second between two runs: the same runs are within the last day, however many there are.
+        logs = [LogWriter(at=end - (count - number) * 1000) for number in numbers]
+        appends = [log.append(*_history(number, count)) for number, log in zip(numbers, logs, strict=True)]
+        await asyncio.gather(*(put(store, append) for append in appends))
+        middle = logs[0].run_id if count // 2 in numbers else middle
     await store.close()
-    return logs[count // 2].run_id
+    return middle
 
 
 def _history(number: int, count: int) -> Iterator[Payload]:
     """However many there are, twenty wait, twenty have failed and twenty are of the agent that is rarely asked."""
     kind = number * 100 // count if number % (count // 100) == 0 else 100
     yield Submitted("rare" if 40 <= kind < 60 else "common", new_conversation_id(), "local")
-    yield InputReceived(Message("m", (text_part("What did the third quarter bring?"),)))
+    word = " The flamingo asks." if 60 <= kind < 80 else ""
+    yield InputReceived(Message("m", (text_part(f"What did the third quarter bring?{word}"),)))
     yield Started(1, "r")
+    yield Progress((), usage=Usage("gpt-4.1", 1200, 300, cost=0.0048))
     if kind < 20:
         yield InputRequired((text_part("Of which year?"),))
     elif kind < 40:

@@ -1,4 +1,4 @@
-"""Time a user waits: for the import, for the help, and from `make run` to the first answer."""
+"""Time a user waits: for the import, for the help, from `make run` to the first answer, and for a test of an agent."""
 
 import re
 import resource
@@ -9,9 +9,12 @@ import time
 from pathlib import Path
 
 from dev.bench.data import scratch
+from dev.bench.echo_agent import echo
 from dev.bench.rows import Case
+from parley.testing import run
 
 STARTS = 9
+TESTS = 50
 PARLEY = Path(sys.executable).with_name("parley")
 
 
@@ -25,6 +28,8 @@ def cases() -> list[Case]:
              note=lambda _: "the same in processor time, which does not depend on what else the machine does"),
         Case("start.answer", "ms", answered, "allowed", lambda: 5000.0, "max", 1.0,
              note=lambda _: "from parley up, which is make run once installed, to the end of a parley send"),
+        Case("start.testing-run", "ms", tested, "allowed", lambda: 20.0, "max", 1.0,
+             note=lambda _: f"p50 of {TESTS} times parley.testing.run of an echo agent, once it is imported"),
     ]  # fmt: skip
 
 
@@ -66,6 +71,16 @@ def answered() -> float:
             finally:
                 server.terminate()
                 server.communicate()
+
+
+def tested() -> float:
+    times: list[float] = []
+    for _ in range(TESTS + 1):
+        begin = time.monotonic()
+        run(echo, "hello")
+        times.append(time.monotonic() - begin)
+    # The first one imports what it needs.
+    return statistics.median(times[1:]) * 1000
 
 
 def _address(server: subprocess.Popen[str]) -> str:

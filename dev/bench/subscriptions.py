@@ -35,7 +35,7 @@ def ours(events: int) -> Figures:
     with scratch() as directory, peers.running(PARLEY, "serve", agent, "--data-dir", str(directory)) as (url, pid):
         address = f"{url}agents/pulse"
         message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "go"}]}
-        begun = _asked(address, "SendMessage", message=message, configuration={"returnImmediately": True})
+        begun = asked(address, "SendMessage", message=message, configuration={"returnImmediately": True})
         return _measured(address, pid, _request("SubscribeToTask", id=begun["task"]["id"]), events)
 
 
@@ -57,7 +57,7 @@ def _request(method: str, **params: object) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 
 
-def _asked(url: str, method: str, **params: object) -> dict[str, Any]:
+def asked(url: str, method: str, **params: object) -> dict[str, Any]:
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=TIMEOUT_S)
     headers = {"Content-Type": "application/json", "A2A-Version": "1.0"}

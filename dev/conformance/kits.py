@@ -59,7 +59,7 @@ def found_at(directory: Path) -> Kit:
 
 
 @contextmanager
-def _serving(arguments: tuple[str, ...]) -> Iterator[str]:
+def serving(arguments: tuple[str, ...]) -> Iterator[str]:
     """A server of our own on a free port, for one configuration."""
     with tempfile.TemporaryDirectory() as place, open(Path(place) / "log", "w+") as log:
         command = [sys.executable, "-m", "parley", "conformance", "--port", "0", "--data-dir", f"{place}/data"]
@@ -81,7 +81,7 @@ def _announced(server: "subprocess.Popen[bytes]", log: Path) -> str:
 
 
 def _run_1_0(directory: Path, configuration: Configuration) -> list[Row]:
-    with _serving(configuration.arguments) as url:
+    with serving(configuration.arguments) as url:
         _kit(
             directory, "--sut-host", url, "--", "--webhook-host", "127.0.0.1",
             *(("-k", configuration.only) if configuration.only else ()),
@@ -119,7 +119,7 @@ def _result(case: ElementTree.Element) -> str:
 
 
 def _run_0_3(directory: Path, configuration: Configuration) -> list[Row]:
-    with _serving(configuration.arguments) as url:
+    with serving(configuration.arguments) as url:
         printed = _kit(
             directory, "--sut-url", f"{url}/agents/conformance", "--category", configuration.category,
             "--transports", "jsonrpc",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from parley.app.application import Parley
+    from parley.drivers.framework import ask_caller, emit
     from parley.drivers.function import agent
     from parley.errors import AgentError, StepFailed
     from parley.execution.rules import ArtifactChunk, Done, NeedAuth, NeedInput, Note, Reply, Status, Text
@@ -43,6 +44,8 @@ __all__ = [
     "Turn",
     "Usage",
     "agent",
+    "ask_caller",
+    "emit",
 ]
 
 _MODULES = {
@@ -54,6 +57,7 @@ _MODULES = {
     "parley.runs.rules.state": ("State",),
     "parley.runs.rules.usage": ("Usage",),
     "parley.execution.rules": ("ArtifactChunk", "Done", "NeedAuth", "NeedInput", "Note", "Reply", "Status", "Text"),
+    "parley.drivers.framework": ("ask_caller", "emit"),
     "parley.drivers.function": ("agent",),
     "parley.execution.turn": ("Turn",),
     "parley.errors": ("AgentError", "StepFailed"),

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 Clock = Callable[[], int]
+Monotonic = Callable[[], float]
+"""Seconds by a clock that is never set; only differences count."""
 
 
 def now_ms() -> int:

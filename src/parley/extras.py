@@ -10,9 +10,11 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "langgraph": ("langgraph",),
     "llm": ("anthropic", "openai"),
     "mcp": ("mcp",),
+    "openai-agents": ("agents",),
     "otel": ("opentelemetry",),
     "pdf": ("typst",),
     "postgres": ("asyncpg",),
+    "pydantic-ai": ("pydantic_ai",),
     "redis": ("redis",),
     "remote": ("a2a",),
 }

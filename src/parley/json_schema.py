@@ -85,8 +85,7 @@ class _Walk:
         try:
             self.check(schema, value, at, depth)
         except Mismatch as mismatch:
-            # The traceback holds the frames that hold the exception: thousands of such cycles would be garbage.
-            return mismatch.with_traceback(None)
+            return mismatch
         return None
 
 

@@ -137,6 +137,12 @@ class Settings(BaseSettings):
     console_session_hours: float = Field(
         12.0, gt=0, le=24 * 365, description="Hours for which a browser stays signed in to the console."
     )
+    long_poll_s: float = Field(
+        30.0,
+        ge=0,
+        le=3600,
+        description="Seconds for which `GetTask` with `currentGeneration` waits for a change at most (A2A 1.1).",
+    )
     cards: Literal["both", "1.0"] = Field(
         "both", description="A2A versions whose fields cards contain for clients that do not name their version."
     )

@@ -6,13 +6,26 @@ import zlib
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, Raw
 
 from parley import ArtifactChunk, Done, NeedInput, Skill, Status, Text, Turn, agent
 from parley.demo import echo, relay, writer
-from parley.runs.rules.content import Part
+from parley.runs.rules.content import Part, text_part
 
-__all__ = ["author", "booking", "chatty", "echo", "evil", "fussy", "painter", "relay", "sleeper", "slow", "writer"]
+__all__ = [
+    "author",
+    "booking",
+    "careful",
+    "chatty",
+    "echo",
+    "evil",
+    "fussy",
+    "painter",
+    "relay",
+    "sleeper",
+    "slow",
+    "writer",
+]
 
 EVIL = (
     "<script>window.pwned = 1; alert('script')</script><img src=/console/evil-image onerror=alert(2)>\n\n"
@@ -119,7 +132,19 @@ async def author(turn: Turn):
         yield Text(f"{line}\n")
 
 
+@agent("careful", name="Careful")
+async def careful(turn: Turn):
+    """Asks for approval before it does anything."""
+    if turn.number > 1:
+        yield Done(f"You said {turn.text}.")
+        return
+    yield Text("The archive has **12 files**.")
+    wanted = Raw(b'{"approval": [{"tool": "files/delete", "input": {"path": "/archive/2019"}, "digest": "d"}]}')
+    yield NeedInput([text_part("May I call files/delete?"), Part(data=wanted)])
+
+
 _refused: set[str] = set()
+REDACTED_KEY = "abcdef0123456789"
 
 
 @agent("fussy", name="Fussy")
@@ -129,7 +154,7 @@ async def fussy(turn: Turn):
         await asyncio.sleep(2)
     if "fail" in turn.text and turn.text not in _refused:
         _refused.add(turn.text)
-        raise ValueError("Not this time.")
+        raise ValueError(f"Not this time. token={REDACTED_KEY}")
     yield Text("A room above the harbour.")
 
 

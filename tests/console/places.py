@@ -33,6 +33,8 @@ PAGES: list[Place] = [
     Place("files", lambda made: f"/runs/{made['painter']}"),
     Place("tools", lambda made: f"/runs/{made['accounts']}"),
     Place("question", lambda made: f"/runs/{made['booking']}"),
+    Place("failed", lambda made: f"/runs/{made['fussy']}"),
+    Place("compare", lambda made: f"/runs/{made['writer']}/compare?other={made['echo']}"),
     Place("raw", lambda made: f"/runs/{made['writer']}/raw"),
     Place("agents", lambda _: "/agents"),
     Place("agent", lambda _: "/agents/writer"),
@@ -45,6 +47,7 @@ PAGES: list[Place] = [
     Place("orchestration", lambda made: f"/orchestrations/{made['trip']}"),
     Place("organisation", lambda _: "/organisation"),
     Place("topology", lambda _: "/topology"),
+    Place("usage", lambda _: "/usage"),
     Place("operations", lambda _: "/operations"),
     Place("dead", lambda _: "/operations/dead"),
     Place("keys", lambda _: "/operations/keys"),
@@ -60,6 +63,7 @@ def demo(server: Running) -> dict[str, str]:
     """Runs of every kind, and an agent that can be paired; what the runs are called, by their agents."""
     asked = {
         "echo": "hello", "writer": "Lisbon", "relay": "pass it on", "painter": "go", "booking": "Lisbon, with details",
+        "fussy": "please fail",
         "accounts": 'use books/supabase-query {"query": {"table": "financial_transactions", "limit": 2}}',
     }  # fmt: skip
     family = Family(server)

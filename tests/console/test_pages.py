@@ -3,7 +3,7 @@
 import httpx2
 from playwright.sync_api import Page, expect
 
-from tests.console.conftest import Running, send
+from tests.console.conftest import Running, Visitor, send
 
 
 def test_the_console_begins_with_the_inbox(server: Running, page: Page) -> None:
@@ -19,9 +19,36 @@ def test_a_question_is_answered_in_the_inbox(server: Running, page: Page) -> Non
     card = page.locator("article", has_text="Braga")
     card.get_by_role("textbox").fill("Ann")
     card.get_by_role("textbox").press("Enter")
-    expect(page.locator("article", has_text="Braga")).to_have_count(0)
+    expect(card.locator(".outcome")).to_contain_text("completed")
+    expect(card.locator(".outcome")).to_contain_text("The postcard to Ann is ready.")
     page.goto(f"{server.console}/runs/{run}")
     expect(page.get_by_text("The postcard to Ann is ready.")).to_be_visible()
+
+
+def test_an_approval_shows_the_exact_input_and_is_given_with_a_button(server: Running, page: Page) -> None:
+    page.goto(f"{server.console}/inbox")
+    before = page.locator(".count")
+    count = int(before.inner_text().split()[0]) if before.count() else 0
+    send(server, "careful", "delete the archive")
+    card = page.locator("article", has_text="delete the archive")
+    expect(card.get_by_role("heading")).to_contain_text("asks for approval")
+    expect(card.locator("pre")).to_contain_text('"path": "/archive/2019"')
+    expect(page.locator(".count")).to_contain_text(str(count + 1))
+    card.get_by_role("button", name="Approve").click()
+    expect(card.locator(".outcome")).to_contain_text("You said yes.")
+    expect(page.get_by_text("Answer sent.")).to_be_visible()
+
+
+def test_a_checkpoint_shows_the_output_of_its_step(server: Running, page: Page) -> None:
+    with Visitor(server) as visitor:
+        visitor.post("/orchestrations", {"agent": "review", "text": "a picnic at the lake"})
+    page.goto(f"{server.console}/inbox")
+    card = page.locator("article", has_text="a picnic at the lake")
+    expect(card.get_by_role("heading").first).to_contain_text("asks after step Draft")
+    expect(card).to_contain_text("Find a place in the shade")
+    expect(card.get_by_role("button", name="Retry step")).to_be_visible()
+    card.get_by_role("button", name="Abort").click()
+    expect(card.locator(".outcome")).to_contain_text("aborted")
 
 
 def test_every_answer_forbids_scripts_that_are_not_ours(server: Running) -> None:

@@ -16,18 +16,82 @@ def test_runs_are_filtered_and_found_by_their_id(server: Running, made: dict[str
     page.get_by_role("button", name="Filter").click()
     rows = page.locator(".run-row")
     expect(rows.first).to_contain_text("needs input")
-    assert set(rows.locator("bdi.strong").all_inner_texts()) == {"Writer"}
+    assert set(rows.locator("td.agent").all_inner_texts()) == {"Writer"}
     page.get_by_role("link", name="Clear filters").click()
-    page.get_by_label("Run ID").fill(made["echo"][:30])
-    page.get_by_role("button", name="Filter").click()
+    search = page.get_by_label("Search")
+    search.fill(made["echo"][:30])
+    search.press("Enter")
     expect(page.locator(f'.run-row a[href$="{made["echo"]}"]')).to_be_visible()
-    page.get_by_label("Run ID").fill(made["echo"])
-    page.get_by_role("button", name="Filter").click()
-    assert page.url == f"{server.console}/runs/{made['echo']}"
-    for wrong in ("state=nonsense", "after=nonsense", "id=%20!"):
+    search.fill(made["echo"])
+    search.press("Enter")
+    page.wait_for_url(f"{server.console}/runs/{made['echo']}")
+    for wrong in ("state=nonsense", "after=nonsense", "id=%20!", "since=yesterday", "until=2026-13-01"):
         assert page.goto(f"{server.console}/runs?{wrong}").status == 400  # type: ignore[union-attr]
     page.goto(f"{server.console}/runs?agent=evil&state=rejected")
     expect(page.get_by_role("heading", name="No matching runs")).to_be_visible()
+
+
+def test_runs_are_found_by_their_words_and_day_and_conversation(server: Running, page: Page) -> None:
+    failed = send(server, "fussy", "fail at the Käsefondue")
+    page.goto(f"{server.console}/runs")
+    page.get_by_label("Search").fill("kasefondue unexpected")
+    page.get_by_role("button", name="Filter").click()
+    row = page.locator(".run-row")
+    expect(row).to_have_count(1)
+    expect(row.locator(".run-title")).to_have_text("fail at the Käsefondue")
+    expect(row.locator(".run-error")).to_contain_text("agent_error")
+    page.goto(f"{page.url}&state=failed&agent=fussy&principal=local&since=2020-01-01&until=2999-12-31")
+    expect(row).to_have_count(1)
+    for other in (
+        "state=completed",
+        "agent=echo",
+        "principal=user:1",
+        "until=2020-01-01",
+        "since=2999-01-01",
+        "q=fond",
+    ):
+        page.goto(f"{server.console}/runs?q=kasefondue&{other}")
+        expect(page.get_by_role("heading", name="No matching runs")).to_be_visible()
+    page.goto(f"{server.console}/runs/{failed}")
+    conversation = page.locator(".facts a[href*=conversations] code").inner_text()
+    page.goto(f"{server.console}/runs?conversation={conversation}&since=2020-01-01")
+    expect(row).to_have_count(1)
+
+
+def test_the_list_of_runs_is_live(server: Running, page: Page) -> None:
+    page.goto(f"{server.console}/runs?agent=writer")
+    page.locator(".run-row .pick input").first.check()
+    kept = page.locator(".run-row").first.get_attribute("id")
+    run = send(server, "writer", "a live one")
+    row = page.locator(f"#run-{run}")
+    expect(row).to_contain_text("needs input")
+    assert page.locator(".run-row").first.get_attribute("id") == f"run-{run}", "the newest is the first"
+    expect(page.locator(f"#{kept} .pick input")).to_be_checked()
+    with Visitor(server) as visitor:
+        visitor.get("/inbox")
+        visitor.post(f"/runs/{run}/answer", {"text": "Bob"})
+    expect(row).to_contain_text("completed")
+
+
+def test_several_runs_are_canceled_and_retried_at_once(server: Running, page: Page) -> None:
+    word = "bulkaction"
+    with Visitor(server) as visitor:
+        for _ in range(2):
+            visitor.post("/agents/sleeper/try", {"text": word})
+    done = send(server, "echo", word)
+    page.goto(f"{server.console}/runs?q={word}")
+    expect(page.get_by_role("button", name="Cancel selected")).to_be_disabled()
+    page.get_by_label("Select all").check()
+    expect(page.get_by_role("status").filter(has_text="3 selected")).to_be_visible()
+    page.get_by_role("button", name="Cancel selected").click()
+    expect(page.get_by_text("Done for 2 runs. 1 could not be changed in their present state.")).to_be_visible()
+    expect(page.locator(".run-row", has_text="canceled")).to_have_count(2)
+    assert f"q={word}" in page.url
+    page.locator(f"#run-{done} .pick input").check()
+    page.get_by_role("button", name="Retry selected").click()
+    expect(page.get_by_text("Done for 1 run.")).to_be_visible()
+    expect(page.locator(".run-row", has_text="completed")).to_have_count(2)
+    assert page.context.request.post(f"{server.console}/runs/cancel", form={"run.x": "1"}).status == 403
 
 
 @pytest.mark.slow
@@ -155,6 +219,42 @@ def test_a_fork_goes_another_way(server: Running, page: Page) -> None:
     page.locator("#fork").get_by_label("After event").fill("9999")
     page.locator("#fork").get_by_role("button", name="Fork run").click()
     expect(page.get_by_text("there is no event 9999")).to_be_visible()
+
+
+def test_a_failed_run_shows_its_traceback_and_is_retried(server: Running, page: Page) -> None:
+    run = send(server, "fussy", "fail with a traceback")
+    page.goto(f"{server.console}/runs/{run}")
+    expect(page.locator(".entry[data-kind=bad]")).to_contain_text("agent_error")
+    expect(page.locator(".problem pre")).to_contain_text('raise ValueError(f"Not this time. token={REDACTED_KEY}")')
+    expect(page.locator(".problem pre")).to_contain_text("ValueError: Not this time. token=[REDACTED]")
+    expect(page.locator(".gantt li")).to_have_count(1)
+    expect(page.locator(".gantt .bar[data-state=bad]")).to_have_count(1)
+    page.get_by_role("button", name="Retry").click()
+    expect(page.get_by_text("A room above the harbour.")).to_be_visible()
+    assert run not in page.url
+    page.get_by_role("link", name="compare", exact=True).click()
+    expect(page.get_by_role("heading", name="Compare runs")).to_be_visible()
+    expect(page.locator(".figures").first).to_contain_text("agent_error")
+    expect(page.locator(".difference")).to_contain_text("A room above the harbour.")
+
+
+def test_a_traceback_comes_live_and_only_to_administrators(server: Running, page: Page) -> None:
+    with Visitor(server) as visitor:
+        begun = visitor.post("/agents/fussy/try", {"text": "slowly fail"})
+        page.goto(f"{server.console}/runs/{begun.headers['location'].rpartition('/')[2]}")
+    expect(page.locator(".problem pre")).to_contain_text("ValueError")
+    expect(page.locator(".gantt .bar[data-state=bad]")).to_have_count(1)
+
+
+def test_a_run_is_forked_from_one_of_its_events(server: Running, made: dict[str, str], page: Page) -> None:
+    page.goto(f"{server.console}/runs/{made['relay']}")
+    expect(page.locator(".gantt li[data-kind=child]")).to_contain_text("Echo")
+    entry = page.locator(".entry[data-kind=you]").first
+    entry.hover()
+    entry.get_by_role("link", name="Fork from event 2").click()
+    expect(page.locator("#fork").get_by_label("After event")).to_have_value("2")
+    page.locator("#fork").get_by_role("button", name="Fork run").click()
+    expect(page.locator(".facts")).to_contain_text("at event 2")
 
 
 def test_the_log_can_be_read_raw_and_followed_in_a_terminal(

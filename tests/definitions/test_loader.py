@@ -68,8 +68,14 @@ def test_the_least_that_a_definition_needs(folder: Path) -> None:
     [
         ("command: wc -w", "command"),
         ("command: grep -c 'two words'", "command"),
+        ("command: [grep, -c, two words]", "command"),
         ("function: bots.py:plain", "function"),
         ("remote: https://agents.example.com/agents/echo", "remote"),
+        ("llm: offline", "llm"),
+        ("llm: anthropic:claude-sonnet-4-5", "llm"),
+        ("workflow: [writer, editor, writer]", "workflow"),
+        ("agentzero: http://127.0.0.1:50001", "agentzero"),
+        ("driver: edge", "edge"),
     ],
 )
 def test_a_definition_may_be_one_line(text: str, kind: str, folder: Path) -> None:
@@ -84,6 +90,25 @@ def test_the_words_of_a_command_line_are_not_given_to_a_shell(folder: Path) -> N
     short = read().drivers
     (folder / "counter.yaml").write_text("command: {run: [grep, -c, two words, $HOME]}\n")
     assert short == read().drivers
+    (folder / "counter.yaml").write_text("command: [grep, -c, two words, $HOME]\n")
+    assert short == read().drivers
+
+
+def test_a_list_of_agents_is_a_workflow_of_one_step_after_another(folder: Path) -> None:
+    (folder / "report.yaml").write_text("workflow: [writer, editor, writer]\n")
+    (short,) = read().drivers
+    (folder / "report.yaml").write_text(
+        "workflow:\n  steps:\n  - {id: writer, agent: writer}\n"
+        "  - {id: editor, agent: editor, depends_on: [writer]}\n"
+        "  - {id: writer-2, agent: writer, depends_on: [editor]}\n"
+    )
+    assert short == read().drivers[0]
+
+
+def test_a_model_is_named_for_the_agent_or_for_its_driver(folder: Path) -> None:
+    for text in ("llm: offline", "llm: {model: offline}", "llm: {}\nmodel: offline", "llm: offline\nmodel: offline"):
+        (folder / "chat.yaml").write_text(text)
+        assert only(read()).model == "offline"
 
 
 @pytest.mark.parametrize(
@@ -93,6 +118,13 @@ def test_the_words_of_a_command_line_are_not_given_to_a_shell(folder: Path) -> N
         ("command: ''\n", "agents/counter.yaml:1: command.run: "),
         ("command: no-such-program-here -w\n", "agents/counter.yaml:1: command.run: the program no-such-program-here"),
         ("workflow: everything\n", "agents/counter.yaml:1: workflow: expected mapping, got str"),
+        ("workflow: []\n", "agents/counter.yaml:1: workflow: expected mapping, got list"),
+        ("workflow: [1]\n", "agents/counter.yaml:1: workflow: expected mapping, got list"),
+        ("name: x\nworkflow: [a, counter]\n", "agents/counter.yaml:2: workflow.steps: "),
+        ("name: x\nllm: gpt-5\n", "agents/counter.yaml:2: llm.model: must be openai:NAME, anthropic:NAME or offline"),
+        ("model: openai:a\nllm: offline\n", "agents/counter.yaml:2: llm.model: is given twice; remove one of them"),
+        ("name: x\norg: no-such-folder\n", "agents/counter.yaml:2: org.folder: "),
+        ("name: x\nagentzero: nowhere\n", "agents/counter.yaml:2: agentzero.url: "),
         ("function: bots.py\n", "agents/counter.yaml:1: function.call: must be path/to/file.py:name"),
     ],
 )
@@ -257,7 +289,8 @@ BROKEN = [
     (CALL + "provider: {organization: x}\n", "2: provider.url: is missing"),
     (
         "driver: lllm\n",
-        "1: driver: expected function, llm, command, remote, edge, agentzero, org or workflow, got 'lllm'",
+        "1: driver: expected function, llm, command, remote, edge, agentzero, org, workflow, pydantic-ai, "
+        "openai-agents or langgraph, got 'lllm'",
     ),
     ("name: x\n", "1: function.call: is missing"),
     ("function:\n  cal: x\n", "2: function.cal: unknown field; did you mean call?"),

@@ -9,6 +9,10 @@ NOT_RUN = {
         "chaos.md",
         "make chaos                       # ten minutes; SECONDS=60 and SEED=7 change that",
     ): "it takes minutes; tests/dev/chaos does one of them",
+    (
+        "chaos.md",
+        "make simulate                    # fresh seeds for a minute; SECONDS=120 changes that",
+    ): "it takes a minute; tests/dev/simulation plays fixed and fresh seeds",
     ("deploy.md", "cd deploy"): "there is no container engine where the tests run",
     (
         "edge.md",

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from parley.testing.databases import bare_database, postgres_server
 from tests.drivers.agentzero.server import FakeAgentZero
+from tests.models.vendors import ObligingModel
 from tests.security.issuer import Issuer
 
 
@@ -88,6 +89,16 @@ async def _agentzero(port: int) -> None:
     await zero.stop()
 
 
+def model(port: int) -> None:
+    asyncio.run(_model(port))
+
+
+async def _model(port: int) -> None:
+    async with await asyncio.start_server(ObligingModel().serve, "127.0.0.1", port):
+        _ready()
+        await _told()
+
+
 async def _told() -> None:
     stopped = asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
@@ -97,11 +108,12 @@ async def _told() -> None:
 
 PLACES: dict[str, Callable[[int], None]] = {
     "postgres": postgres, "redis": redis, "s3": s3, "issuer": issuer, "agentzero": agentzero,
+    "model": model,
 }  # fmt: skip
 
 if __name__ == "__main__":
     name, port = [*sys.argv[1:], "0"][:2]
-    if name not in ("issuer", "agentzero"):
+    if name not in ("issuer", "agentzero", "model"):
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     os.environ.pop("PYTHONPATH", None)
     PLACES[name](int(port))

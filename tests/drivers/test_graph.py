@@ -125,11 +125,46 @@ async def test_a_graph_without_messages_says_what_it_writes_and_what_it_leaves(t
         assert text_of(task) == "written"
 
 
-async def test_a_graph_that_asks_without_a_checkpointer_says_what_is_missing(tmp_path: Path) -> None:
-    async with talking(tmp_path, graph("graph", graphs.built(ask=graphs.ask).compile())) as client:
-        task = (await client.send("paint"))["task"]
-    assert task["status"]["state"] == "TASK_STATE_FAILED"
-    assert "checkpointer" in task["status"]["message"]["parts"][0]["text"]
+async def test_a_graph_without_a_checkpointer_asks_and_goes_on_after_a_restart(tmp_path: Path) -> None:
+    task: Json = {}
+    for words in ("paint", "green", "large"):
+        driver = graph("graph", graphs.built(ask=graphs.ask).compile(), artifacts=["report"])
+        async with talking(tmp_path, driver) as client:
+            task = (await client.send(words, **({"task": task["id"]} if task else {})))["task"]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert text_of(task) == "green, large"
+    assert task["artifacts"][-1]["parts"] == [{"text": "# green"}]
+
+
+async def test_a_graph_without_a_checkpointer_goes_on_behind_the_last_node_that_ended(tmp_path: Path) -> None:
+    """It reads the conversation from the log, and says again only what this turn has said."""
+    visited: list[str] = []
+    begun = asyncio.Event()
+
+    async def first(state: graphs.State) -> graphs.State:
+        visited.append("first")
+        return await graphs.count(state)
+
+    async def second(state: graphs.State) -> graphs.State:
+        visited.append("second")
+        if visited.count("second") == 2:
+            begun.set()
+            await asyncio.Event().wait()
+        return await graphs.count(state)
+
+    for attempt in range(2):
+        compiled = graphs.built(first=first, second=second).compile()
+        async with talking(tmp_path, graph("graph", compiled)) as client:
+            if attempt == 0:
+                await client.send("before", context="talk")
+                task = (await client.send("go", context="talk", configuration={"returnImmediately": True}))["task"]
+                await asyncio.wait_for(begun.wait(), 5)
+            else:
+                async for _ in client.tail(task["id"]):
+                    pass
+                ended = await client.get(task["id"])
+    assert visited == ["first", "second", "first", "second", "second"]
+    assert text_of(ended) == "You have said 2.\n\nYou have said 2."
 
 
 def test_a_graph_that_was_not_compiled_is_refused() -> None:

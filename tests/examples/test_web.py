@@ -32,8 +32,14 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def origin() -> Iterator[str]:
-    """The page on a web server of its own."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(build())))
+    with hosted(build()) as url:
+        yield url
+
+
+@contextmanager
+def hosted(folder: Path) -> Iterator[str]:
+    """Serve the files of a page from a web server of its own."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -43,7 +49,7 @@ def origin() -> Iterator[str]:
 
 
 @contextmanager
-def parley(directory: Path, origin: str, port: int) -> Iterator[str]:
+def parley(directory: Path, origin: str, port: int, agents: Path = AGENT) -> Iterator[str]:
     env = {
         **os.environ,
         "PARLEY_CORS_ORIGINS": f'["{origin}"]',
@@ -55,7 +61,7 @@ def parley(directory: Path, origin: str, port: int) -> Iterator[str]:
         "-m",
         "parley",
         "serve",
-        str(AGENT),
+        str(agents),
         "--port",
         str(port),
         "--data-dir",
@@ -91,7 +97,7 @@ def page() -> Iterator[Page]:
         assert troubles == []
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
 
@@ -99,7 +105,7 @@ def _free_port() -> int:
 def test_an_answer_is_followed_while_it_is_written_also_when_the_page_is_loaded_again_and_the_server_killed(
     tmp_path: Path, origin: str, page: Page
 ) -> None:
-    port = _free_port()
+    port = free_port()
     expect.set_options(timeout=WAIT_MS)
     with parley(tmp_path, origin, port) as server:
         page.goto(f"{origin}/?server={server}")
@@ -118,6 +124,6 @@ def test_an_answer_is_followed_while_it_is_written_also_when_the_page_is_loaded_
 
 
 def test_what_goes_wrong_is_shown(tmp_path: Path, origin: str, page: Page) -> None:
-    with parley(tmp_path, origin, _free_port()) as server:
+    with parley(tmp_path, origin, free_port()) as server:
         page.goto(f"{origin}/?server={server}&agent=nobody")
         expect(page.locator("#trouble")).to_contain_text("nobody")

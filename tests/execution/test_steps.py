@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from parley import AgentError, Text, Turn, agent
+from parley import AgentError, NeedInput, Text, Turn, Usage, agent
 from parley.clock import now_ms
 from parley.drivers.function import FunctionDriver
 from parley.execution.steps import INLINE_BYTES
@@ -352,6 +352,48 @@ async def test_steps_may_run_side_by_side(quick: Server) -> None:
     view = await finished(quick, work)
     assert words(view) == "[0, 2, 4, 6, 8]"
     assert {step.number: step.name for step in await quick.steps(view.run.id)}[5] == "double#5"
+
+
+async def test_steps_with_keys_may_come_in_another_order_and_turn(quick: Server) -> None:
+    worked: list[str] = []
+
+    async def work(name: str) -> str:
+        worked.append(name)
+        return name.upper()
+
+    async def outer(turn: Turn, name: str) -> str:
+        return await turn.step("inner", work, f"{name}'s inner")
+
+    @agent("stepper")
+    async def stepper(turn: Turn):
+        names = ["a", "b"] if turn.number == 1 else ["b", "a", "c"]
+        found = [await turn.step("outer", outer, turn, name, key=name, shown=False) for name in names]
+        if turn.number == 1:
+            yield NeedInput("More?")
+        yield Text(" ".join([*found, await turn.step("last", work, "last")]))
+
+    exchange = await quick.open(stepper)
+    outcome = await ask(exchange, "stepper")
+    await exchange.settled(outcome)
+    view = await exchange.settled(await ask(exchange, "stepper", run=outcome.run.id))
+    assert words(view) == "B'S INNER A'S INNER C'S INNER LAST"
+    assert worked == ["a's inner", "b's inner", "c's inner", "last"]
+    names = [step.name for step in await quick.steps(outcome.run.id)]
+    assert names == ["outer:a/inner", "outer:a", "outer:b/inner", "outer:b", "outer:c/inner", "outer:c", "last"]
+
+
+async def test_usage_is_recorded_together_with_the_step_that_it_belongs_to(quick: Server) -> None:
+    async def work(turn: Turn) -> int:
+        async def paid() -> int:
+            turn.record(Usage("m", 1, 2))
+            return 1
+
+        return await turn.step("paid", paid)
+
+    view = await finished(quick, work)
+    events = [event.payload for event in await read_all(quick.store, view.run.id)]
+    told = [one for one in events if isinstance(one, Progress)]
+    assert [(one.usage is not None, one.step is not None) for one in told] == [(True, False), (False, True)]
 
 
 def sleeping_agent(slept: list[str], **limits: int) -> FunctionDriver:

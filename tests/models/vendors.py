@@ -24,6 +24,8 @@ class Reply(Struct, frozen=True):
     steps: tuple[Step, ...] = ()
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
+    kind: str = "text/event-stream"
+    """Media type of an answer that is no error."""
 
 
 class Asked(Struct, frozen=True):
@@ -60,7 +62,7 @@ class Vendor:
         return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
     async def _play(self, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        kind = "text/event-stream" if reply.status == 200 else "application/json"
+        kind = reply.kind if reply.status == 200 else "application/json"
         lines = [f"{name}: {value}" for name, value in (("content-type", kind), *reply.headers)]
         head = [f"HTTP/1.1 {reply.status} Words", *lines, "transfer-encoding: chunked", "connection: close", "", ""]
         writer.write("\r\n".join(head).encode())
@@ -156,6 +158,88 @@ class OpenAi:
     @staticmethod
     def said(asked: Asked) -> list[tuple[str, Any]]:
         return [(one["role"], one["content"]) for one in asked.body["messages"]]
+
+
+class OpenAiResponses:
+    """The part of OpenAI's responses that clients need: pieces of text, and the whole at the end."""
+
+    path = "/responses"
+
+    @staticmethod
+    def event(type_: str, **more: Any) -> bytes:
+        return f"event: {type_}\ndata: {json.dumps({'type': type_, 'sequence_number': 1, **more})}\n\n".encode()
+
+    @classmethod
+    def answer(cls, *words: str) -> Reply:
+        place = {"item_id": "m-1", "output_index": 0, "content_index": 0}
+        text = {"type": "output_text", "text": "".join(words), "annotations": [], "logprobs": []}
+        message = {"id": "m-1", "type": "message", "role": "assistant", "status": "completed", "content": [text]}
+        begun = {**message, "status": "in_progress", "content": []}
+        return Reply(
+            (
+                cls.event("response.output_item.added", output_index=0, item=begun),
+                cls.event("response.content_part.added", part={**text, "text": ""}, **place),
+                *(cls.event("response.output_text.delta", delta=word, logprobs=[], **place) for word in words),
+                cls.event("response.output_item.done", output_index=0, item=message),
+                cls._completed(message),
+            )
+        )
+
+    @classmethod
+    def calling(cls, id_: str, name: str, given: str) -> Reply:
+        call = {"id": f"fc-{id_}", "type": "function_call", "call_id": id_, "name": name, "arguments": given}
+        place = {"item_id": call["id"], "output_index": 0}
+        return Reply(
+            (
+                cls.event("response.output_item.added", output_index=0, item={**call, "arguments": ""}),
+                cls.event("response.function_call_arguments.delta", delta=given, **place),
+                cls.event("response.output_item.done", output_index=0, item={**call, "status": "completed"}),
+                cls._completed({**call, "status": "completed"}),
+            )
+        )
+
+    @classmethod
+    def _completed(cls, *output: Any) -> bytes:
+        details = {"input_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 0}}
+        usage = {"input_tokens": 11, "output_tokens": 7, "total_tokens": 18, **details}
+        response = {
+            "id": "r-1", "object": "response", "created_at": 1, "model": "gpt-test-0613", "status": "completed",
+            "output": output, "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+            "usage": {**usage, "output_tokens_details": {"reasoning_tokens": 0}},
+        }  # fmt: skip
+        return cls.event("response.completed", response=response)
+
+
+class ObligingModel(Vendor):
+    """Calls the tool that the user names, with the last word of the message, and repeats what the tool returned.
+    Without such a tool it repeats the message. Speaks chat completions and responses."""
+
+    def reply_to(self, asked: Asked) -> Reply:
+        said = asked.body.get("messages") or asked.body["input"]
+        last = said[-1]
+        returned = last.get("output") if last.get("type") == "function_call_output" else None
+        returned = last["content"] if last.get("role") == "tool" else returned
+        if returned is not None:
+            return self._answer(asked, str(returned))
+        content = last["content"]
+        text = content if isinstance(content, str) else content[0]["text"]
+        for tool in asked.body.get("tools") or ():
+            about = tool.get("function", tool)
+            if about["name"] in text.lower():
+                (name,) = about["parameters"]["properties"]
+                return self._call(asked, about["name"], json.dumps({name: text.split()[-1]}))
+        return self._answer(asked, f"You said: {text}")
+
+    @staticmethod
+    def _answer(asked: Asked, text: str) -> Reply:
+        words = [f"{word} " for word in text.split(" ")[:-1]] + text.split(" ")[-1:]
+        return OpenAiResponses.answer(*words) if asked.path == OpenAiResponses.path else answer(OpenAi, *words)
+
+    @staticmethod
+    def _call(asked: Asked, tool: str, given: str) -> Reply:
+        if asked.path == OpenAiResponses.path:
+            return OpenAiResponses.calling("call-1", tool, given)
+        return calling(OpenAi, ("call-1", tool, given))
 
 
 class Anthropic:

@@ -97,7 +97,7 @@ def plain(reply: httpx2.Response, id_: str) -> str:
         text = text.replace(written, "ID")
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "NEW", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
-    text = re.sub(r'"(processingTimeMs|executionTimeMs|durationMs|id)": ?\d+', r'"\1":0', text)
+    text = re.sub(r'"(processingTimeMs|executionTimeMs|durationMs|timestamp|id)": ?\d+', r'"\1":0', text)
     text = re.sub(r"^id: \d+$", "id: N", text, flags=re.MULTILINE)
     return re.sub(r'(csrf[^>]*(?:value|content)=")[^"]*', r"\1", text)
 

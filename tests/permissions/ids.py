@@ -36,6 +36,8 @@ def ids_of(app: Any, asked: str) -> list[str]:
         row = next(one for one in ACTIONS if f"{one.mode}.{one.name}" == rest)
         return ["conversationId", *_named(row.params)]
     if kind == "MCP":
+        if rest.startswith("tasks/") and rest != "tasks/list":
+            return ["taskId"]
         return {"tools/call": ["name", *_named(Arguments)], "resources/read": _templates()}.get(rest, [])
     if asked == f"POST {MODES}/conversations":
         return _named(NewConversation)

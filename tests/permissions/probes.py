@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from parley.faces.a2a.jsonrpc import METHODS
 from parley.faces.actions.table import ACTIONS, Action
-from tests.faces.mcp.wire import call, request
+from tests.faces.mcp.wire import call, modern, request
 from tests.permissions.belongings import MODES
-from tests.permissions.requests import PLACES, Asked, a2a_for
+from tests.permissions.requests import MODERN_ONLY, PLACES, Asked, a2a_for
 from tests.permissions.table import rule_for
 
 Json = dict[str, Any]
@@ -65,6 +65,9 @@ PLAIN: dict[str, str] = {
 PLAIN_AT: dict[tuple[str, str], str] = {
     ("002 plan.create", "taskId"): INSIDE,
     ("002 build.create", "taskId"): INSIDE,
+    ("MCP tasks/result", "taskId"): "waits for the end of a task, which is found as by tasks/get",
+    ("POST /agents/{slug}/agui", "id"): "how the sender calls its message",
+    ("GET /agents/{slug}/agui/{run}", "slug"): INSIDE,
     ("POST /workspaces/{id}/activity", "target_id"): "kept as it is said; not looked up",
     ("POST /workspaces/{id}/delegate", "task"): WORDS,
     ("POST /workspaces/{id}/delegations/record", "task"): WORDS,
@@ -80,21 +83,23 @@ APART: dict[tuple[str, str], str] = {
     ("POST /workspaces/{id}/delegate", "target_id"): "004: 403",
     ("POST /workspaces/{id}/delegations/record", "target_id"): "004: 403",
     ("POST /internal/v1/runs", "run_id"): "003: 409, an id that the caller chooses may be taken",
+    ("POST /agents/{slug}/agui", "runId"): "AG-UI: 409, an id that the caller chooses may be taken",
 }
 """Where a contract wants what one may not have told apart from what is not there. Each has a test of its own."""
 
 BEGINS = (
-    r"(RPC (Send|message/)|REST \S+ (send|stream)$|gRPC \S+/Send|MCP tools/call|POST /internal/v1/runs$|"
+    r"(RPC (Send|message/)|REST \S+ (send|stream)$|gRPC \S+/Send|MCP tools/call|POST /internal/v1/runs$|POST .*/agui$|"
     rf"POST {MODES}/conversations$|002 ({'|'.join(f'{one.mode}.{one.name}$' for one in ACTIONS if one.begins)}))"
 )
 """Requests that start a conversation of the caller, with any id: it must not be one that later probes use."""
 
 WHATS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    (BEGINS, "contextId|conversation|conversationId|thread_id", ("spare",)),
+    (BEGINS, "contextId|conversation|conversationId|thread_id|threadId", ("spare",)),
     (rf"POST {MODES}/conversations$", "id", ("spare",)),
     (r"(RPC|REST|gRPC) ", "id|taskId", RUNS),
     (r"(RPC|REST|gRPC) ", "referenceTaskIds", ("referred",)),
-    (r".*/runs/\{id", "id", RUNS),
+    (r".*/agui", "run|interruptId|toolCallId", RUNS),
+    (r".*/(runs|inbox)/\{id", "id", RUNS),
     (r".*/conversations/\{id", "id", ("conversation",)),
     (r".*/orchestrations/\{id", "id", ("orchestration", "task")),
     (r".* /task-runs/\{id", "id", ("far task", "task", "delegation")),
@@ -118,6 +123,9 @@ WHATS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 _CARD: Json = {"name": "Top", "skills": [], "version": "1.0"}
 BODIES: dict[str, Json] = {
+    "POST /agents/{slug}/agui": {
+        "threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "hi"}],
+    },
     "POST /registry/register": {"url": "http://127.0.0.1:9001", "agent_card": _CARD},
     "POST /registry/update-card": {"agent_card": _CARD},
     "POST /workspaces": {"name": "new"},
@@ -149,6 +157,7 @@ QUERIES = {
 FORMS: dict[str, str] = {
     "id": "GET /console/runs", "version": "POST …/set_current and the like", "from": "GET …/difference",
     "to": "GET …/difference", "owner": "GET /console/conversations/…", "agent": "POST /console/conversations",
+    "other": "GET /console/runs/…/compare", "principal": "GET /console/runs", "conversation": "GET /console/runs",
     "key": "POST /console/conversations", "thread_id": "/internal/v1",
     "caller": "for administrators", "target": "for administrators", "parent_id": "for administrators",
     "forwarded_to": "for administrators", "slug": "for administrators", "agents": "for administrators",
@@ -156,8 +165,8 @@ FORMS: dict[str, str] = {
 """The names in forms and queries that could be somebody's, and where they are asked about."""
 FORM_WORDS = frozenset((
     "after", "at", "back", "before", "cascade", "content", "credential", "cursor", "days", "dead", "definition",
-    "description", "exported", "format", "kind", "look", "name", "next", "notes", "q", "removed", "state", "step",
-    "tail_ms", "text", "theme", "type", "url",
+    "description", "done", "exported", "fork", "format", "kind", "look", "name", "next", "notes", "q", "query",
+    "refused", "removed", "since", "state", "step", "tail_ms", "text", "theme", "type", "until", "url",
 ))  # fmt: skip
 
 
@@ -194,7 +203,8 @@ def _asking(asked: str, name: str, id_: str, own: Own) -> Asked:
         case "002":
             return _acting(rest, name, id_, own)
         case "MCP":
-            return "POST", "/mcp", _mcp(rest, name, id_, own), {"Accept": "application/json"}
+            body = _mcp(rest, name, id_, own)
+            return "POST", "/mcp", *(modern(body) if rest in MODERN_ONLY else (body, {"Accept": "application/json"}))
         case _:
             return _plainly(asked, name, id_, own)
 
@@ -244,6 +254,8 @@ def _acting(rest: str, name: str, id_: str, own: Own) -> Asked:
 def _mcp(method: str, name: str, id_: str, own: Own) -> Json:
     if method == "tools/call":
         return call(id_, "hi") if name == "name" else call("echo", "hi", **{name: id_})
+    if method.startswith("tasks/"):
+        return request(method, taskId=id_, inputResponses={f"{id_}#0": {"action": "cancel"}})
     mine = own.get("conversation") or str(uuid.uuid4())
     uri = {
         "task": f"parley://tasks/{id_}", "conversation": f"parley://conversations/{id_}/plan",
@@ -283,6 +295,13 @@ def _said(asked: str, name: str, id_: str, own: Own) -> Json:
             return {"caller_id": mine, "target_id": mine, name: id_}
         case "POST /workspaces/{id}/delegations/record", "delegation_id":
             return {"target_id": own.get("near") or str(uuid.uuid4()), "task": "Sum", "delegation_id": id_}
+        case "POST /agents/{slug}/agui", "interruptId":
+            return {"runId": str(uuid.uuid4()), "resume": [{name: f"{id_}#3", "status": "resolved", "payload": "hi"}]}
+        case "POST /agents/{slug}/agui", "toolCallId":
+            result = {"id": "m", "role": "tool", name: f"{id_}#3", "content": "hi"}
+            return {"runId": str(uuid.uuid4()), "messages": [result]}
+        case "POST /agents/{slug}/agui", _:
+            return {"runId": str(uuid.uuid4()), name: id_}
         case "POST /agent-runtimes/runtime/heartbeat", _:
             return {"task_runs": [{"task_run_id": id_, "lease_id": own["lease"]}]}
         case _:

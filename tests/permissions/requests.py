@@ -13,7 +13,7 @@ from tests.permissions.table import OPERATIONS, Rule, rule_for
 Asked = tuple[str, str, Any, dict[str, str]]
 """The method, the path, the body and the headers."""
 
-MODERN_ONLY = ("server/discover", "subscriptions/listen")
+MODERN_ONLY = ("server/discover", "subscriptions/listen", "tasks/update")
 PLACES = {
     "slug": "echo",
     "agent": "far",

@@ -216,6 +216,7 @@ UNREAD = frozenset((
     "POST /workspaces/{id}/tokens", "POST /workspaces/{id}/delegations/{delegation}/cancel",
     "POST /admin/signing/rotate", "POST /admin/push/{task}/{id:path}/redrive", "POST /admin/agents/{slug}/pairing",
     "POST /console/runs/{id:path}/answer", "POST /console/runs/{id:path}/cancel", "POST /console/runs/{id:path}/fork",
+    "POST /console/runs/{id:path}/retry",
 ))  # fmt: skip
 """Operations that need no body, or answer before they read it."""
 

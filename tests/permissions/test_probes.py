@@ -116,6 +116,10 @@ async def test_somebody_elses_id_is_an_unknown_one_to_everybody(own: Belongings)
 
 IN_FORMS: dict[str, tuple[tuple[str, ...], Any]] = {
     "id": (RUNS, lambda id_, mine: ("GET", f"/console/runs?id={id_}")),
+    "conversation": (("conversation", "context"), lambda id_, mine: ("GET", f"/console/runs?conversation={id_}")),
+    "other": (RUNS, lambda id_, mine: ("GET", f"/console/runs/{id_}/compare?other={id_}")),
+    "run of a bulk action": (RUNS, lambda id_, mine: ("POST", "/console/runs/cancel", {f"run.{id_}": "1"})),
+    "run of a bulk retry": (RUNS, lambda id_, mine: ("POST", "/console/runs/retry", {f"run.{id_}": "1"})),
     "agent": (("agent",), lambda id_, mine: ("POST", "/console/conversations", {"agent": id_, "text": "hi"})),
     "agent of an orchestration": (("agent",), lambda id_, mine: ("POST", "/console/orchestrations", {"agent": id_})),
     "agent of a list": (("agent",), lambda id_, mine: ("GET", f"/console/runs?agent={id_}")),

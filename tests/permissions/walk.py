@@ -17,7 +17,7 @@ from parley.faces.mcp.face import METHODS as MCP_METHODS
 from parley.faces.mcp.mount import PATHS
 from parley.http.face import Operation
 
-_AT_AGENTS = {"_exchange", "_rpc", "_rest", "_discovery", "_downloads", "_others"}
+_AT_AGENTS = {"_exchange", "_rpc", "_rest", "_discovery", "_downloads", "_others", "_passed"}
 """Routes below an agent's address; add new ones here too."""
 
 

@@ -233,3 +233,15 @@ async def test_nobody_is_refused_for_what_another_replica_has_changed_since(stor
     rescued = await here.execute(run_id, Recover(3, "restart"))
     assert [event.type for event in rescued.events] == ["rescued"]
     assert await verify_run(store, run_id) == 8
+
+
+async def test_events_of_another_replica_are_not_counted_as_written_here(store: Store) -> None:
+    """A conditional append that conflicts loads them without publishing them: the signal must still be heard."""
+    ours, theirs = Bench(store), Bench(store)
+    run_id = await ours.started()
+    await theirs.commands.execute(run_id, Cancel("local"))
+    with pytest.raises(VersionConflict):
+        await ours.commands.execute(run_id, Emit(1, Progress(WORDS)), expected=3)
+    assert ours.commands.written(run_id) == 3
+    await ours.commands.execute(run_id, Emit(1, Progress(WORDS)), expected=4)
+    assert ours.commands.written(run_id) == 5

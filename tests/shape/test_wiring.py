@@ -21,19 +21,23 @@ STATE = {
     "parley_edge": {"held", "job", "self._leases", "self.jobs[run]"},
     # Mailboxes and appends of the log, watches of its streams, and what a fold has built so far.
     "parley.runs": {
-        "append", "box", "building", "entry", "exchange.admission", "made", "turn", "view", "watch",
+        "append", "box", "building", "entry", "made", "turn", "view", "watch",
     },
     # Agents that were added while the server runs, and the words of a node's heartbeat.
     "parley.definitions": {"agents"},
     "parley.node": {"self.at_work"},
-    "parley.testing": {"append", "appends[7]", "balancer", "log", "receiver", "rival"},
+    # Also the simulated processes, connections and rows, and what clients have seen.
+    "parley.testing": {
+        "append", "appends[7]", "balancer", "database", "given", "link", "log", "process", "reader", "receiver",
+        "rival", "row", "statement",
+    },
 }  # fmt: skip
 """By package: state objects, by the name they go by, whose fields other objects of the package write."""
 
 FOREIGN = {
     # Objects of libraries, which are set up like this.
     "parley.documents": {"_parser", "child", "token"},
-    "parley.drivers": {"out", "request.configuration"},
+    "parley.drivers": {"copied", "out", "request.configuration"},
     "parley.faces": {"entry"},
     # And functions that the decorator `operation` marks.
     "parley.http": {"cycle", "handler", "self.cycle"},

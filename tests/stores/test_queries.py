@@ -34,6 +34,7 @@ def listings() -> Iterator[Listing]:
     for values in product(*FILTERS.values()):
         given = dict(zip(FILTERS, values, strict=True))
         yield Listing(**given)
+        yield Listing(**given, newest=given["since"] is None, created_from=1, created_before=999)
         if given["since"] is None:
             yield Listing(**given, newest=True, counted=False)
             yield Listing(**given, newest=True, counted=False, prefix="0190aaaa-bbbb")

@@ -3,21 +3,24 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from parley.errors import ConfigurationError
 from parley.runs.rules.content import text_part
-from parley.runs.rules.events import Completed, Started
+from parley.runs.rules.events import Completed, Noted, Progress, Started
 from parley.runs.rules.state import FOLD, Run
+from parley.runs.rules.view import view_of
+from parley.runs.views import read_view
 from parley.stores.cluster import PostgresCluster
 from parley.stores.postgres import PostgresStore, open_pool
 from parley.stores.postgres_pool import connect
 from parley.stores.schema import migrate_postgres, migrations, missing
 from parley.stores.sqlite import FILE, SqliteStore
 from parley.testing.databases import bare_database
-from parley.testing.logs import LogWriter, put
+from parley.testing.logs import WORDS, LogWriter, put
 
 ALL = {one.id for one in migrations("postgres")}
 POST = {one.id for one in migrations("postgres") if one.phase == "post"}
@@ -79,6 +82,34 @@ async def test_a_row_of_an_older_process_is_folded_from_its_log_on_sqlite(tmp_pa
     await store.close()
     assert head is not None
     assert (head.run, head.run.said, head.run.fold) == (log.run, 1, FOLD)
+
+
+@pytest.mark.parametrize("snapshot_by", ["this version", "an older one"])
+@pytest.mark.parametrize("left", [0, 1])
+async def test_the_generation_of_a_pruned_run_that_an_older_process_wrote(
+    tmp_path: Path, snapshot_by: str, left: int
+) -> None:
+    """From the snapshot if that has it. Otherwise it can no longer be counted, and is the number of the last event."""
+    store, log = SqliteStore(tmp_path), LogWriter()
+    await put(store, log.start())
+    await put(store, log.append(Started(1), Noted({"a": "b"}), Progress(WORDS), Completed()))
+    assert log.run is not None
+    assert (log.run.generation, log.run.version) == (4, 6)
+    floor = log.run.version - left
+    snapshot = view_of(log.events[:floor]).snapshot()
+    if snapshot_by == "an older one":
+        kept = msgspec.json.decode(snapshot, type=dict[str, Any])
+        del kept["run"]["generation"], kept["run"]["fold"]
+        snapshot = msgspec.json.encode(kept)
+    await store.trim(log.run_id, floor, snapshot)
+    with closing(sqlite3.connect(tmp_path / FILE)) as other, other:
+        other.execute("UPDATE runs SET body = ?", (written_by_an_older(log.run),))
+    head = await store.head(log.run_id)
+    assert head is not None
+    view = await read_view(store, head)
+    await store.close()
+    expected = 4 if snapshot_by == "this version" else 6
+    assert (head.run.generation, view.run.generation) == (expected, expected)
 
 
 async def test_a_row_of_an_older_process_is_folded_from_its_log_on_postgres(database: str) -> None:

@@ -15,14 +15,17 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, Sampler
+from opentelemetry.trace import SpanKind
 
-from parley import ArtifactChunk, Failed, Text, Turn, agent
+from parley import ArtifactChunk, Failed, Text, Turn, Usage, agent
 from parley.client import Client, message
+from parley.definitions.loader import LoadedDefinitions, Sources
 from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
 from parley.telemetry import otel, span
 from parley.telemetry.trace import Trace, current, entered, headers_for
 from parley.testing.servers import Server, serving
 from tests.faces.conftest import echo
+from tests.models.vendors import OpenAi, answer, vendor
 
 CALLER, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SENT = {"traceparent": f"00-{CALLER}-{SPAN}-01", "tracestate": "congo=1", "x-request-id": "req-42"}
@@ -232,3 +235,94 @@ async def test_a_call_over_grpc_is_a_span_too(tmp_path: Path, exported: Exported
     assert exported.above(exported.one("runtime.stream")) == [SPAN, "face.grpc"]
     operations = [dict(one.attributes or {})["parley.operation"] for one in exported.named("face.grpc")]
     assert operations == ["send", "stream"]
+
+
+# The semantic conventions for generative AI.
+
+
+@agent("counter")
+async def counter(turn: Turn):
+    yield Usage("small-1", input_tokens=100, output_tokens=10, cached_tokens=40)
+    turn.record(Usage("small-1", input_tokens=5, output_tokens=1))
+    yield Text("counted")
+
+
+def attributes(found: ReadableSpan) -> dict[str, object]:
+    return dict(found.attributes or {})
+
+
+async def test_a_turn_shows_its_tokens_and_its_task_by_the_conventions(tmp_path: Path, exported: Exported) -> None:
+    async with serving(tmp_path / "data", [counter, echo]) as server:
+        task = (await send(server, "counter")).json()["result"]["task"]
+        await send(server, "echo")
+        await server.exchange.execution.close()
+    used, plain = (attributes(one) for one in exported.named("driver.turn"))
+    for name, value in {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "counter",
+        "gen_ai.conversation.id": task["contextId"],
+        "gen_ai.usage.input_tokens": 105,
+        "gen_ai.usage.output_tokens": 11,
+        "gen_ai.usage.cache_read.input_tokens": 40,
+        "a2a.agent.name": "counter",
+        "a2a.task.id": task["id"],
+        "a2a.context.id": task["contextId"],
+    }.items():
+        assert used[name] == value, name
+    assert not [name for name in plain if name.startswith("gen_ai.usage")]
+    for name in ("runtime.ingest", "runtime.infer"):
+        assert attributes(exported.named(name)[0])["a2a.task.id"] == task["id"], name
+
+
+async def test_a_model_call_is_a_span_and_is_measured_by_the_conventions(
+    tmp_path: Path, exported: Exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_KEY", "a-secret-key")
+    reader = InMemoryMetricReader()
+    monkeypatch.setattr(otel, "get_meter", MeterProvider([reader]).get_meter)
+    detach = otel.configure()
+    async with vendor() as model:
+        model.replies = [answer(OpenAi, "Hello")]
+        (tmp_path / "chat.yaml").write_text(
+            f"model: openai:gpt-5\nllm: {{base_url: '{model.url}', key_from: TEST_KEY, retries: 0}}\n"
+        )
+        drivers = LoadedDefinitions(Sources((str(tmp_path / "chat.yaml"),))).drivers
+        async with serving(tmp_path / "data", drivers) as server:
+            task = (await send(server, "chat")).json()["result"]["task"]
+            await server.exchange.execution.close()
+    detach()
+    called = exported.one("chat gpt-5")
+    about = attributes(called)
+    used = task["metadata"]["usage"]
+    assert (called.kind, exported.above(called)[-1]) == (SpanKind.CLIENT, "driver.turn")
+    for name, value in {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-5",
+        "gen_ai.response.model": next(iter(used["models"])),
+        "gen_ai.usage.input_tokens": used["inputTokens"],
+        "gen_ai.usage.output_tokens": used["outputTokens"],
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.conversation.id": task["contextId"],
+        "a2a.task.id": task["id"],
+    }.items():
+        assert about[name] == value, name
+    assert "Hello" not in str(about)
+    assert "a-secret-key" not in str(about)
+    measured = measurements(reader)
+    assert measured["gen_ai.client.token.usage"] == {"input": used["inputTokens"], "output": used["outputTokens"]}
+    assert list(measured["gen_ai.client.operation.duration"]) == [""]
+
+
+def measurements(reader: InMemoryMetricReader) -> dict[str, dict[str, float]]:
+    """The sums of the histograms for generative AI, by name and type of token."""
+    data = reader.get_metrics_data()
+    assert data is not None
+    found: dict[str, dict[str, float]] = {}
+    for metric in data.resource_metrics[0].scope_metrics[0].metrics:
+        for point in metric.data.data_points:
+            about = dict(point.attributes or {})
+            if metric.name.startswith("gen_ai."):
+                assert (about["gen_ai.provider.name"], about["gen_ai.request.model"]) == ("openai", "gpt-5")
+                found.setdefault(metric.name, {})[str(about.get("gen_ai.token.type", ""))] = point.sum  # type: ignore[union-attr]
+    return found

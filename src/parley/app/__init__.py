@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
 from parley.app.actions import open_actions, open_conversations
-from parley.app.console import api_documents, beside, newcomers, open_console
+from parley.app.console import beside, newcomers, open_console
 from parley.app.nodes import Neighbours, open_nodes
 from parley.app.pairing import open_edge
 from parley.app.tools import extended, extensions_of, open_host, open_tools, serving_tools
@@ -30,9 +30,10 @@ from parley.faces.a2a.card import CardAccess, Cards
 from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.operations import Operations, RequestLog
 from parley.faces.a2a.rest import Rest
-from parley.faces.a2a.routing import OPERATIONS, Addresses, Discovery, LandingPages
+from parley.faces.a2a.routing import OPERATIONS, Addresses, Discovery, LandingPages, below_agents
 from parley.faces.a2a.webhooks import Webhooks
 from parley.faces.admin import Admin, MetricsFace, Probes, PublicKeys
+from parley.faces.agui.face import AguiFace
 from parley.faces.control.face import ControlFace
 from parley.faces.mcp.mount import MCP_HEADERS, McpMount
 from parley.http.identity import Entrance, Identified
@@ -47,6 +48,7 @@ from parley.runs.listeners import RunListeners, tell_usage
 from parley.runs.rules.usage import Price
 from parley.runs.service import Exchange
 from parley.runs.store import LogStore
+from parley.runs.tracebacks import Tracebacks
 from parley.security.credentials import Credentials, Gate
 from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
@@ -252,9 +254,8 @@ async def open_faces(
         async with open_push(exchange, settings, records, signing, base_url) as push:
             pages = AddressPages(base_url, settings.platform_name, authenticated=settings.auth == "required")
             a2a = _A2A(exchange, settings, cards, push, pages)
-            deliveries = MailDeliveries(records)
+            deliveries, signed = MailDeliveries(records), signatures(settings, exchange.store)
             admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
-            signed = signatures(settings, exchange.store)
             neighbours = Neighbours(signing, cards, push, base_url, extensions.guard)
             async with (
                 open_tools(exchange, settings, records, extensions.guard, _keep_ms(settings)) as tools,
@@ -262,12 +263,12 @@ async def open_faces(
                 open_conversations(exchange, extensions.documents, settings, secrets, base_url) as conversations,
                 open_actions(exchange, settings, conversations, __version__) as actions,
                 open_nodes(exchange, settings, neighbours) as nodes,
+                open_tracebacks(exchange, records) as tracebacks,
                 counting(exchange) as metrics,
                 _grpc(settings, grpc_port, base_url, a2a.operations, entrance, cards),
             ):
                 frames, most = Frames(exchange, records), settings.max_body_bytes
                 control = ControlFace(signed, exchange, frames, a2a.default, deliveries, tools, __version__, most)
-                api = api_documents(actions.document, __version__)
                 faces = [
                     *nodes.faces,  # the most often called first
                     actions,
@@ -277,7 +278,8 @@ async def open_faces(
                     MetricsFace(metrics, exchange),
                     admin,
                     PublicKeys(signing),
-                    McpMount(exchange, __version__, settings.max_body_bytes),
+                    McpMount(exchange, __version__, most),
+                    AguiFace(exchange, most),
                     *edge.faces,
                 ]
                 async with open_console(
@@ -289,7 +291,7 @@ async def open_faces(
                     newcomers(exchange, settings, records, edge, extensions.guard),
                     base_url,
                     __version__,
-                    beside(conversations, nodes, push, settings, problems, api),
+                    beside(conversations, nodes, push, settings, problems, actions.document, tracebacks),
                 ) as console:
                     table = OperationTable([*faces, console], OPERATIONS)
                     app = a2a.addresses([*faces, console])
@@ -304,7 +306,9 @@ class _A2A:
     ) -> None:
         self._exchange = exchange
         self._settings = settings
-        self.operations = Operations(exchange, push, cards, self.default, _witness(exchange, settings))
+        self.operations = Operations(
+            exchange, push, cards, self.default, _witness(exchange, settings), poll_s=settings.long_poll_s
+        )
         modern = settings.cards == "1.0"
         self.discovery = Discovery(exchange, cards, cards.base_url, self.default, modern=modern, pages=pages)
 
@@ -321,6 +325,7 @@ class _A2A:
             Rest(self.operations, most),
             self.discovery,
             Router(routes, redirect_slashes=False, default=_not_found),
+            below_agents(row for face in faces for row in face.operations()),
         )
 
 
@@ -351,6 +356,14 @@ def _witness(exchange: Exchange, settings: Settings) -> RequestLog | None:
     witness = RequestLog()
     exchange.listeners.change.add(witness.changed)
     return witness
+
+
+@asynccontextmanager
+async def open_tracebacks(exchange: Exchange, records: Records) -> AsyncGenerator[Tracebacks, None]:
+    """While open, the tracebacks of agents' exceptions are stored."""
+    tracebacks, listeners = Tracebacks(records), exchange.listeners
+    with listeners.raised.listening(tracebacks.raised), listeners.forget.listening(tracebacks.forget):
+        yield tracebacks
 
 
 @asynccontextmanager

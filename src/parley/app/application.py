@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import uvloop
 from rich.console import Console
@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import extras
 from parley.app import open_exchange, open_faces, tune_interpreter
+from parley.definitions.frameworks import adapted
 from parley.definitions.loader import Sources, is_driver, sources
 from parley.definitions.watcher import DefinitionProblem, Definitions, following
 from parley.errors import ConfigurationError
@@ -33,23 +34,24 @@ from parley.runs.requests import Send as SendRequest
 from parley.runs.rules.access import LOCAL
 from parley.runs.rules.content import Message
 from parley.runs.rules.view import Answer, answer_of
-from parley.runs.service import Exchange, drain
+from parley.runs.service import Exchange
 from parley.settings import FILE, Settings, load
-from parley.telemetry import logs
+from parley.telemetry import logs, tell
 from parley.telemetry.logs import log_by_logging
 
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
-Agents = Iterable[Driver | str | Path]
-"""Agents of an application: `@agent` functions and other drivers, and paths of definitions or Python files."""
+Agents = Iterable[Driver | str | Path | object]
+"""Agents of an application: `@agent` functions and other drivers, agents of frameworks, and paths of definitions or
+Python files."""
 
 
 class Parley:
     """Agents and the settings of their server. `run` serves them, `asgi` returns an ASGI application, and inside
     `async with app` the agents can be asked without a server.
 
-    `agents` are `@agent` functions, other drivers, and paths of definitions; without them, agents are found as by
-    `parley serve`. `settings` is a `Settings` object; or pass settings by name, such as `store="memory"`. Settings that
-    are not given come from the environment and `parley.toml`.
+    `agents` are `@agent` functions, other drivers, agents of frameworks, and paths of definitions; without them, agents
+    are found as by `parley serve`. `settings` is a `Settings` object; or pass settings by name, such as
+    `store="memory"`. Settings that are not given come from the environment and `parley.toml`.
     """
 
     def __init__(self, agents: Agents | None = None, settings: Settings | None = None, **given: Any) -> None:
@@ -263,12 +265,18 @@ def _below_mount(scope: Scope) -> Scope:
 
 
 def _checked(agents: Agents) -> list[Driver | str | Path]:
-    found = list(agents)
-    for place, one in enumerate(found):
-        if not isinstance(one, str | Path) and not is_driver(one):
-            hint = "decorate the function with @agent(slug)" if callable(cast(object, one)) else "pass an agent"
-            raise ConfigurationError(f"agents[{place}] is not an agent: {hint}.", field="agents")
-    return found
+    return [_agent(place, one) for place, one in enumerate(agents)]
+
+
+def _agent(place: int, one: object) -> Driver | str | Path:
+    """Return an agent as a driver, or the path of its definition."""
+    if isinstance(one, str | Path) or is_driver(one):
+        return one
+    driver = adapted(one)
+    if driver is None:
+        hint = "decorate the function with @agent(slug)" if callable(one) else "pass an agent"
+        raise ConfigurationError(f"agents[{place}] is not an agent: {hint}.", field="agents")
+    return driver
 
 
 def _with(settings: Settings, **changes: object) -> Settings:
@@ -391,3 +399,13 @@ def _print_addresses(console: Console, base_url: str, slugs: list[str], problems
 def _program() -> str:
     """The command that calls this program in the user's shell."""
     return "parley" if shutil.which("parley") else os.path.relpath(Path(sys.executable).with_name("parley"))
+
+
+async def drain(exchange: Exchange, drain_s: float) -> None:
+    """Accept no more work; keep answering for a while, so that a load balancer notices; hand over every turn; and when
+    nothing in this process waits for a run any more, end the streams of followers."""
+    tell("server.stopping", drain_s=drain_s)
+    exchange.admission.stop()
+    await asyncio.sleep(drain_s)
+    await exchange.execution.close()
+    exchange.streams.stop()

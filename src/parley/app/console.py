@@ -1,11 +1,12 @@
 """Assembles the console and the services that its pages use."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import httpx2
 import msgspec
 
+from parley import __version__
 from parley.app.actions import ConversationServices
 from parley.app.nodes import Serving
 from parley.app.pairing import PairedServices
@@ -25,6 +26,7 @@ from parley.faces.pairing.document import document as paired_document
 from parley.push.service import Push
 from parley.records import Records
 from parley.runs.service import Exchange
+from parley.runs.tracebacks import Tracebacks
 from parley.security.credentials import Gate
 from parley.security.netguard import Guard, GuardedTransport
 from parley.security.outbound import LimitedTransport
@@ -39,10 +41,13 @@ def beside(
     push: Push,
     settings: Settings,
     problems: Callable[[], list[DefinitionProblem]],
-    api: Sequence[ApiDocument],
+    actions: Callable[[], bytes],
+    tracebacks: Tracebacks,
 ) -> Beside:
+    """`actions` makes the OpenAPI document of the actions."""
+    address, api = talks.exports.address, api_documents(actions, __version__)
     return Beside(
-        talks.documents, talks.conversations, talks.exports.address, nodes.nodes, push.hooks, settings, problems, api
+        talks.documents, talks.conversations, address, nodes.nodes, push.hooks, settings, problems, api, tracebacks
     )
 
 

@@ -122,7 +122,9 @@ async def open_nodes(exchange: Exchange, settings: Settings, beside: Neighbours)
         proxying = Proxying(exchange, nodes, capacity, partial(check_places, guard))
         limits = NodeLimits(settings.proxy_timeout_s, settings.proxy_max_response_bytes, settings.delegation_retry_s)
         proxied = ProxiedNodes(exchange, beside.push, proxying, settings.proxy_timeout_s)
-        operations = Operations(exchange, beside.push, beside.cards, lambda: None, recipients=proxied)
+        operations = Operations(
+            exchange, beside.push, beside.cards, lambda: None, recipients=proxied, poll_s=settings.long_poll_s
+        )
         most = settings.proxy_max_request_bytes
         delegations = Delegations(exchange, nodes, capacity, ceiling_s=settings.delegation_timeout_s)
         agents = NodeAgents(nodes, capacity, pairs, guard, limits)

@@ -383,7 +383,7 @@ def signing_list(data_dir: DataDir = None, json: AsJson = False) -> None:
 
 @app.command()
 def new(
-    kind: Annotated[TemplateKind, typer.Argument(help="The template: agent, node, adapter or org.")],
+    kind: Annotated[TemplateKind, typer.Argument(help="The template: what the folder starts with.")],
     name: Annotated[str, typer.Argument(help="The name; the slug is made from it.")],
     to: Annotated[Path | None, typer.Option(help="The folder to create. Default: the slug.")] = None,
     json: AsJson = False,

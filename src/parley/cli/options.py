@@ -82,6 +82,11 @@ class TemplateKind(StrEnum):
     """Templates of `parley new`."""
 
     AGENT = "agent"
+    LLM = "llm"
+    WORKFLOW = "workflow"
     NODE = "node"
     ADAPTER = "adapter"
     ORG = "org"
+    PYDANTIC_AI = "pydantic-ai"
+    OPENAI_AGENTS = "openai-agents"
+    LANGGRAPH = "langgraph"

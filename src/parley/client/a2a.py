@@ -1,13 +1,14 @@
-"""A small A2A 1.0 client over JSON-RPC that survives broken connections: for the command line, tests and users.
+"""A small A2A 1.x client over JSON-RPC that survives broken connections: for the command line, tests and users.
 
-A broken stream is resumed after the last event seen; a send is retried with its idempotency key.
+A broken stream is resumed after the last event seen; a send is retried with its idempotency key. With A2A 1.1, missed
+updates are detected by their generation, and a task of an agent without streaming is followed by long polls.
 """
 
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import httpx2
@@ -34,6 +35,7 @@ from parley.runs.rules.view import Answer, compose, usage_in
 from parley.security.outbound import open_client
 
 _ENDED = ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_REJECTED")
+_POLL_S = 1.0
 UNSUPPORTED = -32004
 """The JSON-RPC code of an operation that a server does not support."""
 _WAITING = ("TASK_STATE_INPUT_REQUIRED", "TASK_STATE_AUTH_REQUIRED")
@@ -95,7 +97,7 @@ class Client:
 
     `token` is an API key or an issuer's token; an HTTP client passed as `http` must set its own credentials. With
     `repeats=False` no request is ever sent twice, for servers without idempotency keys. `on_retry` is called before
-    each attempt to reconnect.
+    each attempt to reconnect. `version` is the version of A2A that the server must offer: 1.0 or 1.1.
     """
 
     def __init__(
@@ -107,8 +109,10 @@ class Client:
         http: httpx2.AsyncClient | None = None,
         repeats: bool = True,
         on_retry: OnRetry | None = None,
+        version: Literal["1.0", "1.1"] = "1.0",
     ) -> None:
         self._url = url
+        self._version = version
         self._repeats = repeats
         self._on_retry = on_retry
         timeout = httpx2.Timeout(timeout_s, connect=5.0)
@@ -130,7 +134,10 @@ class Client:
 
     async def _post(self, url: str, body: Json, headers: dict[str, str] | None) -> HttpAnswer:
         with reaching(url):
-            return await ask(self._http, "POST", url, json=body, headers=_headers(headers))
+            return await ask(self._http, "POST", url, json=body, headers=self._headers(headers))
+
+    def _headers(self, more: dict[str, str] | None) -> dict[str, str]:
+        return {"A2A-Version": self._version, **(more or {})}
 
     async def send(
         self,
@@ -140,17 +147,26 @@ class Client:
         context: str | None = None,
         key: str | None = None,
         configuration: Json | None = None,
+        generation: int | None = None,
     ) -> SendAnswer:
         """Send a message, and wait until the agent is done or asks a question. `task` continues a task, for example to
         answer its question; `context` is the conversation. With the configuration `{"returnImmediately": True}` the
-        answer only says that the task is accepted."""
+        answer only says that the task is accepted. With `generation` (A2A 1.1) the message is refused if the task has
+        another one by then."""
         params: Json = {"message": message(text, task=task, context=context)}
+        if generation is not None:
+            configuration = {**(configuration or {}), "ifGenerationMatch": generation}
         if configuration:
             params["configuration"] = configuration
         return answer_in(await self.call("SendMessage", params, {"Idempotency-Key": key} if key else None))
 
     async def get(self, task: str) -> Json:
         return await self.call("GetTask", {"id": task})
+
+    async def poll(self, task: str, generation: int) -> Json:
+        """Return a task as soon as it has a higher generation than this one, or after a time that the server sets
+        (A2A 1.1). A server without generations answers at once."""
+        return await self.call("GetTask", {"id": task, "currentGeneration": generation})
 
     async def list(self, **query: object) -> Json:
         """Return a page of the caller's tasks; `query` as in ListTasks (`contextId`, `status`, `pageSize`, …)."""
@@ -174,17 +190,51 @@ class Client:
     async def stream(
         self, text: Content, *, task: str | None = None, context: str | None = None
     ) -> AsyncGenerator[Json, None]:
-        """Send a message and follow its task until it ends or waits for an answer."""
+        """Send a message and follow its task until it ends or waits for an answer. The task of an agent without
+        streaming is followed by long polls, with A2A 1.1: each result is then the whole task."""
         params: Json = {"message": message(text, task=task, context=context)}
+        key = {"Idempotency-Key": new_id()}
+        try:
+            async with aclosing(self._streamed(params, key)) as results:
+                async for result in results:
+                    yield result
+        except RemoteError as error:
+            if error.rpc != UNSUPPORTED or self._version == "1.0":
+                raise
+            async with aclosing(self._sent_and_polled(params, key)) as results:
+                async for result in results:
+                    yield result
+
+    async def _streamed(self, params: Json, key: dict[str, str]) -> AsyncGenerator[Json, None]:
         if not self._repeats:
             async with aclosing(self._stream_once(params)) as results:
                 async for result in results:
                     yield result
             return
-        key = {"Idempotency-Key": new_id()}
         async with aclosing(self._stream_resumed("SendStreamingMessage", params, None, key)) as steps:
             async for _, result in steps:
                 yield result
+
+    async def _sent_and_polled(self, params: Json, key: dict[str, str]) -> AsyncGenerator[Json, None]:
+        result = await self.call("SendMessage", {**params, "configuration": {"returnImmediately": True}}, key)
+        yield result
+        if "task" not in result or _state(result["task"]) in (*_ENDED, *_WAITING):
+            return
+        async with aclosing(self._polled(result["task"])) as tasks:
+            async for task in tasks:
+                yield {"task": task}
+                if _state(task) in _WAITING:
+                    return
+
+    async def _polled(self, task: Json) -> AsyncGenerator[Json, None]:
+        """Yield a task after each change, until it ends. After the server's time limit it is asked again."""
+        while _state(task) not in _ENDED:
+            before, task = task, await self.poll(task["id"], generation_in(task))
+            if not generation_in(task):
+                # Without generations the server answers at once, so this is an ordinary poll.
+                await asyncio.sleep(_POLL_S)
+            if task != before:
+                yield task
 
     async def tail(self, task: str, after: int | None = None) -> AsyncGenerator[tuple[int, Json], None]:
         """Follow a task after an event, through broken connections, until it ends; yield a task that has ended once."""
@@ -193,17 +243,20 @@ class Client:
                 async for step in steps:
                     yield step
         except RemoteError as error:
-            ended = await self.get(task) if error.rpc == UNSUPPORTED else {}
-            if _state(ended) not in _ENDED:
+            now = await self.get(task) if error.rpc == UNSUPPORTED else {}
+            if _state(now) not in _ENDED and (not now or self._version == "1.0"):
                 raise
-            yield after or 0, {"task": ended}
+            yield after or 0, {"task": now}
+            async with aclosing(self._polled(now)) as tasks:
+                async for now in tasks:
+                    yield after or 0, {"task": now}
 
     async def events(
         self, method: str, params: Json, headers: dict[str, str] | None = None
     ) -> AsyncGenerator[tuple[int | None, Json], None]:
         """Yield the events of one connection as they arrive: ids and complete JSON-RPC responses."""
         accept = {"Accept": "text/event-stream", **(headers or {})}
-        sent: Json = {"json": _request(method, params), "headers": _headers(accept)}
+        sent: Json = {"json": _request(method, params), "headers": self._headers(accept)}
         async with open_events(self._http, "POST", self._url, _result, **sent) as events:
             last: int | None = None
             async for number, data in events:
@@ -212,13 +265,15 @@ class Client:
 
     async def _stream_once(self, params: Json) -> AsyncGenerator[Json, None]:
         """Send once; follow the task by its id if the stream breaks or is closed early."""
-        task = ""
+        task, updates = "", Updates()
         try:
             async with aclosing(self.events("SendStreamingMessage", params)) as replies:
                 async for _, reply in replies:
                     if "error" in reply:
                         raise RemoteError(reply["error"])
-                    yield (result := reply["result"])
+                    async with aclosing(self._shown(updates, result := reply["result"])) as results:
+                        async for shown in results:
+                            yield shown
                     if _is_last(result, waits=True):
                         return
                     task = _task_of(result) or task
@@ -237,10 +292,20 @@ class Client:
                 if _is_last(result, waits=True):
                     return
 
+    async def _shown(self, updates: "Updates", result: Json) -> AsyncGenerator[Json, None]:
+        """Yield a result of a stream; in place of an update after a gap, the whole task."""
+        if updates.missed(result):
+            task = await self.get(_task_of(result))
+            updates.caught_up(task)
+            yield {"task": task}
+        elif not updates.is_known(result):
+            yield result
+
     async def _stream_resumed(
         self, method: str, params: Json, after: int | None, headers: dict[str, str]
     ) -> AsyncGenerator[tuple[int, Json], None]:
         tries, ended, answered = 0, False, False
+        updates = Updates()
         while True:
             cursor = {"Last-Event-ID": str(after)} if after is not None else {}
             reason = "the connection was closed"
@@ -252,7 +317,9 @@ class Client:
                             raise RemoteError(reply["error"])
                         tries, came, answered = 0, True, True
                         after = id_ if id_ is not None else after
-                        yield after or 0, reply["result"]
+                        async with aclosing(self._shown(updates, reply["result"])) as results:
+                            async for result in results:
+                                yield after or 0, result
                         if _is_last(reply["result"], waits=method == "SendStreamingMessage"):
                             return
                 # The stream of an ended task closes at once. But if a stopping server closed this stream and the task
@@ -274,6 +341,40 @@ class Client:
             await asyncio.sleep(pause)
 
 
+class Updates:
+    """The updates of one task that its reader has seen, by their generation (A2A 1.1). A server whose numbers repeat,
+    or that sends none, does not number updates, and its stream is taken as it is."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._caught_up = 0
+        self._numbered = True
+
+    def missed(self, result: Json) -> bool:
+        """Take the next result of a stream. Return True if updates before it are missing."""
+        number = generation_in(result.get("task") or result.get("statusUpdate") or result.get("artifactUpdate") or {})
+        before, self._last = self._last, max(number, self._caught_up)
+        if "task" in result or number <= self._caught_up:
+            return False
+        self._numbered = self._numbered and number > before
+        return self._numbered and bool(before) and number > before + 1
+
+    def caught_up(self, task: Json) -> None:
+        """Note that the reader has seen the whole task."""
+        self._last = self._caught_up = generation_in(task)
+
+    def is_known(self, result: Json) -> bool:
+        """Return whether an update is part of the task that the reader caught up with."""
+        update = result.get("statusUpdate") or result.get("artifactUpdate")
+        return update is not None and self._numbered and 0 < generation_in(update) <= self._caught_up
+
+
+def generation_in(task: Json) -> int:
+    """Return the generation of a task or an update; 0 if it has none."""
+    number = task.get("generation", 0)
+    return int(number) if isinstance(number, int) or (isinstance(number, str) and number.isdigit()) else 0
+
+
 def message(text: Content, *, task: str | None = None, context: str | None = None, id_: str | None = None) -> Json:
     """Create a user's message in the format of A2A 1.0."""
     parts = [{"text": text}] if isinstance(text, str) else text
@@ -287,10 +388,6 @@ def message(text: Content, *, task: str | None = None, context: str | None = Non
 
 def _request(method: str, params: Json) -> Json:
     return {"jsonrpc": "2.0", "id": new_id(), "method": method, "params": params}
-
-
-def _headers(more: dict[str, str] | None) -> dict[str, str]:
-    return {"A2A-Version": "1.0", **(more or {})}
 
 
 def _reason(error: Exception) -> str:

@@ -8,15 +8,16 @@ from urllib.parse import urlsplit
 
 from a2a.server.agent_execution import AgentExecutor
 from a2a.types import AgentCard
+from google.protobuf import json_format
 from msgspec.structs import replace
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley.app import open_exchange, open_faces
+from parley.app.application import drain
 from parley.compat.executor_driver import ExecutorDriver
 from parley.errors import ConfigurationError
 from parley.http.server import live
 from parley.runs.rules.agents import Agent, Extension, Limits, Provider, Rescue, Skill, check_agent, plain_skill
-from parley.runs.service import drain
 from parley.settings import Settings, load
 from parley.telemetry.logs import log_by_logging
 
@@ -42,7 +43,10 @@ def agent_of(card: AgentCard, slug: str | None, rescue: Rescue, limits: Limits) 
         rescue=rescue,
         replies="either",
         streaming=card.capabilities.streaming,
-        extensions=tuple(Extension(one.uri, one.description, one.required) for one in card.capabilities.extensions),
+        extensions=tuple(
+            Extension(one.uri, one.description, one.required, json_format.MessageToDict(one.params))
+            for one in card.capabilities.extensions
+        ),
         provider=Provider(card.provider.organization, card.provider.url) if card.HasField("provider") else None,
         documentation_url=card.documentation_url or None,
         icon_url=card.icon_url or None,

@@ -11,12 +11,15 @@ from starlette.types import Receive, Scope, Send
 from parley.console.pages.access import EntrancePages, KeyPages
 from parley.console.pages.agents import AddingPages, AgentPages, PairingPages
 from parley.console.pages.api import ApiPages, redirects
+from parley.console.pages.comparison import ComparisonPages
 from parley.console.pages.conversations import ConversationPages, VersionPages
+from parley.console.pages.inbox import InboxPages, count_waiting
 from parley.console.pages.operations import OperationPages
 from parley.console.pages.orchestrations import OrchestrationPages
 from parley.console.pages.organisation import OrganisationPages
-from parley.console.pages.runs import InboxPages, RunPages, RunsPages, count_waiting
+from parley.console.pages.runs import RunPages, RunsPages
 from parley.console.pages.topology import TopologyPages
+from parley.console.pages.usage import UsagePages
 from parley.console.request import ConsoleContext, Page, PageRequest
 from parley.console.responses import PREFIX, PageReply, PageStream, assets, edition, redirect
 from parley.errors import MethodNotAllowed, NotFound, ParleyError, Unauthenticated
@@ -51,6 +54,7 @@ SECTIONS: list[Section] = [
     Section("entrance", EntrancePages),
     Section("inbox", InboxPages, "Inbox", "/inbox", "inbox", count=count_waiting),
     Section("runs", RunsPages, "Runs", "/runs", "runs"),
+    Section("runs", ComparisonPages),
     Section("runs", RunPages),
     Section("agents", AddingPages),
     Section("agents", PairingPages),
@@ -59,6 +63,7 @@ SECTIONS: list[Section] = [
     Section("conversations", ConversationPages, "Conversations", "/conversations", "conversations"),
     Section("orchestrations", OrchestrationPages, "Orchestrations", "/orchestrations", "orchestrations"),
     Section("organisation", OrganisationPages, "Organisation", "/organisation", "organisation"),
+    Section("usage", UsagePages, "Usage", "/usage", "usage"),
     Section("topology", TopologyPages, "Topology", "/topology", "topology", "admin"),
     Section("operations", KeyPages),
     Section("operations", OperationPages, "Operations", "/operations", "operations", "admin"),

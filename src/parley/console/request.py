@@ -28,6 +28,7 @@ from parley.runs.rules.access import Scope as Right
 from parley.runs.rules.agents import Agent
 from parley.runs.rules.state import Run
 from parley.runs.service import Exchange
+from parley.runs.tracebacks import Tracebacks
 from parley.security.credentials import Gate
 from parley.security.secrets import BrowserSession, Sessions
 from parley.settings import Settings
@@ -63,6 +64,7 @@ class Beside(Struct, frozen=True):
     problems: Callable[[], list[DefinitionProblem]]
     """Definitions with errors."""
     api: Sequence[ApiDocument]
+    tracebacks: Tracebacks
 
 
 class Newcomers(Struct, frozen=True):

@@ -184,6 +184,34 @@ def moment(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%d %b %Y, %H:%M UTC")
 
 
+def duration(ms: int) -> str:
+    """A length of time, with the precision that a reader needs."""
+    if ms < 1000:
+        return f"{max(0, ms)} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f} s"
+    minutes, seconds = divmod(ms // 1000, 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def amount(count: int) -> str:
+    """A large number in few characters: 1.2k, 3.4M."""
+    for limit, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k")):
+        if count >= limit:
+            return f"{count / (1000 if unit == 'k' else limit):.1f}{unit}"
+    return f"{count:,}"
+
+
+def money(cost: float | None) -> str:
+    """An amount in USD; a dash if it is not known."""
+    if cost is None:
+        return "–"
+    return f"${cost:,.2f}" if cost >= 1 or cost == 0 else f"${cost:.4f}"
+
+
 def size(count: int) -> str:
     amount = float(count)
     for unit in ("B", "kB", "MB"):
@@ -235,7 +263,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    for filter_ in (plain, label, markdown, pretty, cut, iso, moment, size, total):
+    for filter_ in (plain, label, markdown, pretty, cut, iso, moment, size, total, duration, amount, money):
         cast(dict[str, object], made.filters)[filter_.__name__] = filter_
     for function in (to, static, run_path, path_of):
         cast(dict[str, object], made.globals)[function.__name__] = function

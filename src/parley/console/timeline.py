@@ -96,6 +96,23 @@ class TimelineEntry(Struct):
     code: str = ""
 
 
+class Decision(Struct, frozen=True):
+    """A button that answers a question: its label, the answer, and the look of the button."""
+
+    label: str
+    value: str
+    style: str = ""
+
+
+APPROVAL = (Decision("Approve", "yes", "primary"), Decision("Reject", "no", "danger"))
+
+
+def decisions_in(parts: Parts) -> tuple[Decision, ...]:
+    """The buttons for a question: those of an approval, if its data asks for one."""
+    asks = any(part.data is not UNSET and bytes(part.data).startswith(b'{"approval":') for part in parts)
+    return APPROVAL if asks else ()
+
+
 class Change(Struct):
     """An entry that is new or has changed; `grown` is set if only text was appended."""
 
@@ -120,6 +137,7 @@ class Timeline:
         self._growing = ""
         self.expects: Expected | None = None
         """The answer that the last question expects."""
+        self.decisions: tuple[Decision, ...] = ()
 
     def feed(self, event: Event) -> list[Change]:
         payload, self._seq = event.payload, event.seq
@@ -130,7 +148,9 @@ class Timeline:
         if self.run is None or event.seq > self.run.version:
             self.run = evolve(self.run, event.run, event.seq, event.at, payload)
         if isinstance(payload, InputRequired | InputReceived):
-            self.expects = payload.expects if isinstance(payload, InputRequired) else None
+            asks = isinstance(payload, InputRequired)
+            self.expects = payload.expects if asks else None
+            self.decisions = decisions_in(payload.parts) if asks else ()
         if isinstance(payload, ArtifactAdded):
             return self._artifact(event, payload)
         if isinstance(payload, ToolReturned):
@@ -164,14 +184,14 @@ class Timeline:
         return [Change(entry)]
 
     def _returned(self, event: Event, payload: ToolReturned) -> TimelineEntry:
-        key = _named("tool", payload.call)
+        key = entry_key("tool", payload.call)
         entry = self.entries.get(key) or TimelineEntry(key, "tool", event.seq, event.at, name=payload.tool)
         entry.result, entry.result_at, entry.result_seq = payload, event.at, event.seq
         entry.receipt = event.hash.hex()
         return self._put(entry)
 
     def _artifact(self, event: Event, payload: ArtifactAdded) -> list[Change]:
-        key = _named("made", payload.artifact)
+        key = entry_key("made", payload.artifact)
         before = self.entries.get(key) if payload.append else None
         changes = self._settled() if self._growing not in ("", key) else []
         texts = [part for part in payload.parts if _is_said(part)]
@@ -237,7 +257,7 @@ def _is_said(part: Part) -> bool:
     return part.text is not None and part.filename is None
 
 
-def _named(what: str, id_: str) -> str:
+def entry_key(what: str, id_: str) -> str:
     """A key for something with an id of its own; hashed, because the id may be any text."""
     return f"{what}-{hashlib.sha256(id_.encode(errors='replace')).hexdigest()[:16]}"
 
@@ -262,7 +282,7 @@ def _entry(event: Event, payload: Payload) -> TimelineEntry | None:
         case Completed(parts) | Replied(parts) | TurnEnded(parts):
             return _spoken(event, "agent", parts) if parts else _end(event, payload)
         case ToolCalled(call, tool):
-            return TimelineEntry(_named("tool", call), "tool", event.seq, event.at, name=tool, call=payload)
+            return TimelineEntry(entry_key("tool", call), "tool", event.seq, event.at, name=tool, call=payload)
         case ChildStarted(child, agent):
             return TimelineEntry(_key(event), "child", event.seq, event.at, name=agent, run=child)
         case Planned() | Stepped() | Steered():
@@ -340,7 +360,7 @@ def remembered(view: View) -> list[TimelineEntry]:
     ]
     made = [
         TimelineEntry(
-            _named("made", one.id), "file", 0, view.run.updated_at, text_of(one.parts), name=one.name or one.id
+            entry_key("made", one.id), "file", 0, view.run.updated_at, text_of(one.parts), name=one.name or one.id
         )
         for one in view.artifacts
     ]
@@ -393,21 +413,36 @@ async def frames(
             continue
         before = None if timeline.is_behind else _shown(timeline)
         changes = [change for event in await attachments.told(events) for change in timeline.feed(event)]
-        make = partial(_frame, visit, events, changes, timeline, is_new=before != _shown(timeline))
+        is_new = before != _shown(timeline)
+        traceback = await _traceback(visit, timeline.run) if is_new else ""
+        make = partial(_frame, visit, events, changes, timeline, traceback, is_new=is_new)
         yield (make() if all(change.grown is not None for change in changes) else await off_loop(make)), False
     yield b"event: end\ndata: {}\n\n", True
 
 
 def _frame(
-    visit: PageRequest, events: list[Event], changes: list[Change], timeline: Timeline, *, is_new: bool
+    visit: PageRequest,
+    events: list[Event],
+    changes: list[Change],
+    timeline: Timeline,
+    traceback: str,
+    *,
+    is_new: bool,
 ) -> bytes:
     """`is_new`: the panel of the run has changed."""
-    told: dict[str, object] = {"changes": [_told(visit, events[0].run, change) for change in _joined(changes)]}
     run = timeline.run
+    since = run.created_at if run is not None else 0
+    told: dict[str, object] = {"changes": [_told(visit, events[0].run, since, change) for change in _joined(changes)]}
     if run is not None and is_new:
         form = answer_form(timeline.expects)
-        told |= {"state": run.state.value, "panel": visit.piece("_panel.html", run=run, place=None, form=form)}
+        shown = {"run": run, "place": None, "form": form, "traceback": traceback, "decisions": timeline.decisions}
+        panel = visit.piece("_panel.html", **shown)
+        told |= {"state": run.state.value, "panel": panel}
     return frame(events[-1].seq, msgspec.json.encode(told))
+
+
+async def _traceback(visit: PageRequest, run: Run | None) -> str:
+    return await visit.desk.beside.tracebacks.read(run, visit.principal) if run is not None else ""
 
 
 def _shown(timeline: Timeline) -> tuple[object, ...]:
@@ -429,8 +464,8 @@ def _joined(changes: list[Change]) -> list[Change]:
     return list(found.values())
 
 
-def _told(visit: PageRequest, run_id: str, change: Change) -> dict[str, str]:
+def _told(visit: PageRequest, run_id: str, since: int, change: Change) -> dict[str, str]:
     key = change.entry.key
     if change.grown is not None:
         return {"key": key, "grow": plain(change.grown)}
-    return {"key": key, "html": visit.piece("_entry.html", entry=change.entry, run_id=run_id)}
+    return {"key": key, "html": visit.piece("_entry.html", entry=change.entry, run_id=run_id, since=since)}

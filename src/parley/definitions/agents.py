@@ -1,28 +1,28 @@
 """Build agents from definitions: the fields, their types, and the error messages for invalid values."""
 
-import difflib
 import inspect
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast, get_args, get_origin
+from typing import Any, TypeGuard, cast, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Struct, structs
 from msgspec.structs import replace
 
 from parley.definitions.files import DefinitionFile, Route
+from parley.definitions.frameworks import FRAMEWORK_KINDS
 from parley.drivers.agentzero import AgentZeroOptions
 from parley.drivers.agentzero.driver import build_agentzero, start_agentzero
 from parley.drivers.command import CommandOptions, build_command, short_command, start_command
 from parley.drivers.function import Function, FunctionDriver
-from parley.drivers.kind import DriverKind, Kinds, Site, folder_at, program_at
+from parley.drivers.kind import DriverKind, Kinds, Site, did_you_mean, folder_at, named_object, program_at
 from parley.drivers.llm.driver import LlmOptions, build_llm, start_llm
 from parley.drivers.org.driver import OrgOptions, build_organisation, start_organisation
 from parley.drivers.remote import RemoteDriver, RemoteOptions, blank_remote
 from parley.drivers.remote.options import BINDINGS
-from parley.drivers.workflow import WorkflowOptions, build_workflow
+from parley.drivers.workflow import WorkflowOptions, build_workflow, short_workflow
 from parley.errors import ConfigurationError, Invalid, OutboundRefused, ParleyError
 from parley.execution.driver import Driver
 from parley.extras import ExtraMissing
@@ -48,21 +48,15 @@ def _start_function(slug: str, options: FunctionOptions, site: Site) -> Agent:
 
 def _build_function(agent: Agent, options: FunctionOptions, site: Site) -> Driver:
     found = _named_by(options, site)
-    return FunctionDriver(agent, found.function if isinstance(found, FunctionDriver) else found)
+    if isinstance(found, FunctionDriver):
+        return FunctionDriver(agent, found.function, found.output)
+    return FunctionDriver(agent, found)
 
 
 def _named_by(options: FunctionOptions, site: Site) -> FunctionDriver | Function:
-    where, _, name = options.call.rpartition(":")
-    if not where or not name.isidentifier():
-        raise Invalid("must be path/to/file.py:name or package.module:name", field="call")
-    try:
-        module = site.imports.file(site.folder / where) if where.endswith(".py") else site.imports.named(where)
-    except Invalid as error:
-        raise Invalid(error.message, field="call") from None
-    found: object = getattr(module, name, None)
-    if found is None:
-        raise Invalid(f"{where} has no function {name}{did_you_mean(name, vars(module))}", field="call")
+    found = named_object(options.call, site, "function")
     if not isinstance(found, FunctionDriver) and (not callable(found) or inspect.isclass(found)):
+        name = options.call.rpartition(":")[2]
         raise Invalid(f"{name} is not a function; its type is {type(found).__name__}", field="call")
     return cast(FunctionDriver | Function, found)
 
@@ -85,20 +79,16 @@ def _build_edge(agent: Agent, options: EdgeOptions, site: Site) -> Driver:
     return EdgeDriver(agent)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, known, 1)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
 KINDS: Kinds = {
     "function": DriverKind(FunctionOptions, _build_function, _start_function, lambda call: {"call": call}),
-    "llm": DriverKind(LlmOptions, build_llm, start_llm),
-    "command": DriverKind(CommandOptions, build_command, start_command, short_command),
+    "llm": DriverKind(LlmOptions, build_llm, start_llm, lambda model: {"model": model}),
+    "command": DriverKind(CommandOptions, build_command, start_command, short_command, lambda run: {"run": run}),
     "remote": DriverKind(RemoteOptions, _build_remote, _start_remote, lambda url: {"url": url}),
     "edge": DriverKind(EdgeOptions, _build_edge),
-    "agentzero": DriverKind(AgentZeroOptions, build_agentzero, start_agentzero),
-    "org": DriverKind(OrgOptions, build_organisation, start_organisation),
-    "workflow": DriverKind(WorkflowOptions, build_workflow),
+    "agentzero": DriverKind(AgentZeroOptions, build_agentzero, start_agentzero, lambda url: {"url": url}),
+    "org": DriverKind(OrgOptions, build_organisation, start_organisation, lambda folder: {"folder": folder}),
+    "workflow": DriverKind(WorkflowOptions, build_workflow, short_list=short_workflow),
+    **FRAMEWORK_KINDS,
 }
 
 
@@ -224,9 +214,15 @@ def _only_skill(agent: Agent) -> Any:
 
 def _route_of(draft: Draft, error: ParleyError) -> Route:
     field = str(error.details.get("field", ""))
-    if field in type(draft.options).__struct_fields__:
+    if field in type(draft.options).__struct_fields__ and (field not in _FIELDS or _is_option(draft, field)):
         return (draft.kind, field)
     return ("limits", field) if field in _LIMITS else (field,) if field else ()
+
+
+def _is_option(draft: Draft, field: str) -> bool:
+    """Return whether a field that the agent and its driver share is written among the options of the driver."""
+    options: object = draft.document.value.get(draft.kind, {})
+    return not isinstance(options, dict) or field in options
 
 
 def _kind(
@@ -257,14 +253,12 @@ class _Fields:
                 self._wrong((name,), "unknown field" + did_you_mean(name, known))
 
     def options(self, name: str, value: Any, kind: DriverKind[Any]) -> Any:
-        """Return the options of a driver; a text is their short form."""
-        if isinstance(value, str) and kind.short is not None:
-            try:
-                value = kind.short(value)
-            except Invalid as error:
-                self._wrong((name,), error.message)
-                return UNSET
-        return self.field((name,), value, kind.options)
+        """Return the options of a driver; a text or a list is their short form."""
+        try:
+            return self.field((name,), _in_full(value, kind), kind.options)
+        except Invalid as error:
+            self._wrong((name,), error.message)
+            return UNSET
 
     def field(self, route: Route, value: Any, type_: Any) -> Any:
         try:
@@ -292,6 +286,18 @@ class _Fields:
 
     def _wrong(self, route: Route, message: str) -> None:
         self._faults.append(self._document.fault(route, message))
+
+
+def _in_full(value: object, kind: DriverKind[Any]) -> object:
+    """Return the options that a short form stands for."""
+    if isinstance(value, str) and kind.short is not None:
+        return kind.short(value)
+    return kind.short_list(value) if kind.short_list is not None and _is_words(value) else value
+
+
+def _is_words(value: object) -> TypeGuard[list[str]]:
+    words = cast(list[object], value) if isinstance(value, list) else []
+    return bool(words) and all(isinstance(one, str) for one in words)
 
 
 def _structs(type_: Any) -> Iterator[type[Struct]]:

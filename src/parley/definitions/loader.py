@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TypeGuard
 
 from msgspec import Struct
 
 from parley.definitions.agents import KINDS, build, drafted
 from parley.definitions.files import DefinitionFile, fault, parse_toml, parse_yaml, read_text, together
+from parley.definitions.frameworks import adapted
 from parley.drivers.function import FunctionDriver
 from parley.drivers.kind import Imports, Kinds, Site
 from parley.errors import ConfigurationError, Invalid
 from parley.execution.driver import Driver
+from parley.extras import ExtraMissing
 from parley.runs.rules.agents import Agent, check_agent
 
 FOLDER = "agents"
@@ -66,6 +69,18 @@ def is_driver(value: object) -> TypeGuard[Driver]:
     attribute on access."""
     kind = type(value)
     return hasattr(kind, "run") and hasattr(kind, "agent") and isinstance(getattr(value, "agent", None), Agent)
+
+
+def _drivers_in(module: ModuleType, file: str) -> list[Driver]:
+    """Return the drivers of a module. A module without drivers may have agents of a framework."""
+    found = [value for value in vars(module).values() if is_driver(value)]
+    if found:
+        return found
+    public = [(variable, value) for variable, value in vars(module).items() if not variable.startswith("_")]
+    # An agent with two names is served under the first.
+    agents = {id(value): (variable, value) for variable, value in reversed(public)}
+    adapters = (adapted(value, variable, file) for variable, value in reversed(agents.values()))
+    return [one for one in adapters if one is not None]
 
 
 def _line(fault: ConfigurationError) -> int:
@@ -179,7 +194,11 @@ class LoadedDefinitions:
         except Invalid as error:
             self.faults.append(fault(name, error.message))
             return
-        found = [value for value in vars(module).values() if is_driver(value)]
+        try:
+            found = _drivers_in(module, Path(name).stem)
+        except ExtraMissing as error:
+            self.faults.append(fault(name, error.message))
+            return
         if not found:
             self.faults.append(fault(name, "contains no @agent function and no other driver"))
         for driver in {id(one): one for one in found}.values():

@@ -1,5 +1,6 @@
 """Kinds of drivers: build a driver from a definition, and import the definition's Python files."""
 
+import difflib
 import importlib
 import importlib.util
 import itertools
@@ -7,7 +8,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -150,6 +151,27 @@ class Site(Struct, frozen=True):
     """Guarded connections, for agents whose address was not written by an operator of this machine."""
 
 
+def named_object(call: str, site: Site, what: str, field: str = "call") -> object:
+    """Return the object that a definition names: `path/to/file.py:name` or `package.module:name`. `what` is the word
+    for it in errors."""
+    where, _, name = call.rpartition(":")
+    if not where or not name.isidentifier():
+        raise Invalid("must be path/to/file.py:name or package.module:name", field=field)
+    try:
+        module = site.imports.file(site.folder / where) if where.endswith(".py") else site.imports.named(where)
+    except Invalid as error:
+        raise Invalid(error.message, field=field) from None
+    found: object = getattr(module, name, None)
+    if found is None:
+        raise Invalid(f"{where} has no {what} {name}{did_you_mean(name, vars(module))}", field=field)
+    return found
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def blank(slug: str, options: Struct, site: Site) -> Agent:
     """Return an agent of which only the slug is known."""
     return Agent(slug, plain_name(slug), f"The agent {slug}.")
@@ -166,6 +188,8 @@ class DriverKind(Generic[Options]):
     """Makes the agent to which the fields of the definition are then applied."""
     short: Callable[[str], dict[str, Any]] | None = None
     """Reads options that are written as one text, such as `command: wc -w`."""
+    short_list: Callable[[list[str]], dict[str, Any]] | None = None
+    """Reads options that are written as a list of texts, such as `workflow: [writer, editor]`."""
 
 
 Kinds = Mapping[str, DriverKind[Any]]

@@ -53,6 +53,16 @@ class WorkflowOptions(Struct, frozen=True):
     retry_delay_s: float = 2.0
 
 
+def short_workflow(agents: list[str]) -> dict[str, object]:
+    """Read a list of agents, which work one after another."""
+    steps: list[dict[str, object]] = []
+    for agent in agents:
+        again = agents[: len(steps)].count(agent)
+        before = {"depends_on": [steps[-1]["id"]]} if steps else {}
+        steps.append({"id": f"{agent}-{again + 1}" if again else agent, "agent": agent, **before})
+    return {"steps": steps}
+
+
 def build_workflow(agent: Agent, options: WorkflowOptions, site: Site) -> WorkflowDriver:
     steps, rules = _steps(options), _rules(options)
     try:

@@ -41,6 +41,12 @@ class StepOutsideTurn(AgentError):
     code = "step_outside_turn"
 
 
+class OutputInvalid(AgentError):
+    """The agent gave a value that does not fit the output it declares, or ended without one."""
+
+    code = "output_invalid"
+
+
 class ModelError(AgentError):
     """A language model refused, or returned something that is not an answer. The vendor's message is only logged."""
 

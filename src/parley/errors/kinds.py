@@ -324,6 +324,12 @@ class KeyReused(Conflict):
     code = "idempotency_key_reused"
 
 
+class GenerationMismatch(Conflict):
+    """The task does not have the generation that the sender expects: read the task again and decide anew."""
+
+    code = "generation_mismatch"
+
+
 class ConversationMismatch(Invalid):
     code = "conversation_mismatch"
 

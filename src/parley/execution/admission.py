@@ -94,6 +94,10 @@ class Admission:
         self._told.put(place, (now, 0))
         tell("sends.refused", agent=agent, code=code, count=count + 1)
 
+    def stop(self) -> None:
+        """Refuse all requests from now on: this process is stopping."""
+        self.stopping = True
+
     def _check_stopping(self) -> None:
         if self.stopping:
             raise Stopping("This server is about to stop; send the request again.", retry_after=STOPPING_WAIT_S)

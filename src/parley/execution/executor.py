@@ -1,12 +1,13 @@
 """Runs turns in this process: start, cancel, timeout, and the choice of the next run."""
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
 
-from parley.clock import Clock, now_ms
+from parley.clock import Clock, Monotonic, now_ms
 from parley.errors import (
     AgentError,
     LateResult,
@@ -28,13 +29,14 @@ from parley.execution.turn import CURRENT, ToolCaller, Turn
 from parley.ids import RunId
 from parley.offload import LARGE
 from parley.runs.attachments import Attachments
+from parley.runs.listeners import RaisedListener
 from parley.runs.log import Commands
 from parley.runs.rules.access import Principal
 from parley.runs.rules.agents import Agent, vendor_and_model
-from parley.runs.rules.commands import Begin, Emit, Recover, Report, Wake
+from parley.runs.rules.commands import MAX_RESCUES, Begin, Emit, Recover, Report, Wake
 from parley.runs.rules.content import hops_of
 from parley.runs.rules.events import Canceled, Completed, Event, Failed, Noted, Rejected, Suspended
-from parley.runs.rules.state import Run, State
+from parley.runs.rules.state import Run, State, lets_go
 from parley.runs.rules.transcript import TurnRound
 from parley.runs.rules.usage import Prices
 from parley.runs.rules.view import View
@@ -101,6 +103,9 @@ AskFor = Callable[[Run, Principal, int, str, str, int], Awaitable[View]]
 hops."""
 
 
+StopChildren = Callable[[Run], Awaitable[None]]
+"""Cancels the runs that a run has started; returns when that is durable."""
+
 Conduct = Callable[[Driver], Driver]
 """Returns the driver that works on an agent's orchestrations."""
 
@@ -113,14 +118,17 @@ class Executor:
         cluster: Cluster,
         attachments: Attachments,
         ask: AskFor,
+        stop_children: StopChildren,
         grace_s: float = GRACE_S,
         *,
         clock: Clock = now_ms,
+        monotonic: Monotonic = time.monotonic,
         sure: Callable[[], bool] = lambda: True,
         unlisted: Unlisted = no_unlisted,
         toolcalls: ToolCaller | None = None,
         conduct: Conduct | None = None,
         prices: Prices | None = None,
+        raised: Iterable[RaisedListener] = (),
     ) -> None:
         self._commands = commands
         self._store = store
@@ -129,8 +137,10 @@ class Executor:
         self.slots = Slots(cluster, sure)
         self._attachments = attachments
         self._ask = ask
+        self._stop_children = stop_children
         self.grace_s = grace_s
         self._clock = clock
+        self._monotonic = monotonic
         self.toolcalls = toolcalls
         """Calls the tools of agents; None if there are no tools."""
         self._drivers: dict[str, Driver] = {}
@@ -142,6 +152,7 @@ class Executor:
         self._closing = False
         self._conduct = conduct
         self._prices = prices
+        self._on_raised = raised
 
     def register(self, driver: Driver) -> None:
         """Use this driver for the agent's next turns."""
@@ -231,6 +242,8 @@ class Executor:
         driver = self._driver_of(run)
         how = driver.agent.rescue if driver else "fail"
         reason = "The process that worked on this task stopped." if driver else f"There is no agent {run.agent} here."
+        if run.cancel_requested or how == "fail" or run.rescues >= MAX_RESCUES:
+            await self._stop_children(run)
         outcome = await self._commands.execute(run.id, Recover(run.epoch, how, reason=reason))
         tell("run.rescued", run=run.id, agent=run.agent, how=how, state=outcome.run.state.value)
         return outcome.run
@@ -369,6 +382,9 @@ class Executor:
         if ending is None:
             how = job.driver.agent.rescue if job.driver else "restart"
             return (await self._commands.execute(run.id, Recover(run.epoch, how, orderly=True))).run
+        if isinstance(ending, Canceled | Failed):
+            # Children end first: after a crash between the two, the rescue of this run stops them again.
+            await self._stop_children(await self._commands.state(run.id))
         try:
             if job.turn is not None:
                 await self._record(job.turn, Scribe(run.turns, self._prices), outbox)
@@ -382,6 +398,8 @@ class Executor:
         driver = job.driver
         if job.slot_of is not None and not self.slots.holds(job.slot_of):
             job.leaving = True
+        if job.ending is None and await self._is_orphan(job.run):
+            job.ending = Canceled(f"The parent task {job.run.parent} ended.")
         if driver is None or job.leaving or self._closing or job.ending is not None:
             return job.ending
         self._arm(job, driver.agent)
@@ -394,7 +412,7 @@ class Executor:
             if job.ending is None and job.leaving:
                 return None
             # Without an ending, this process did not cancel the task: something that the agent awaited was canceled.
-            ending = job.ending or self._raised(job, error)
+            ending = job.ending or await self._raised(job, error)
         except (LateResult, LeaseLost, StoreUnavailable):
             # StoreUnavailable is no fault of the agent: the turn is resumed when the store is back.
             raise
@@ -404,19 +422,28 @@ class Executor:
             # A task group of the agent wraps the exceptions of its tasks.
             if (pause := suspension_in(errors)) is not None:
                 return job.ending or Suspended(pause.due)
-            ending = self._raised(job, errors)
+            ending = await self._raised(job, errors)
         except Exception as error:  # noqa: BLE001 - an agent may raise anything
-            ending = self._raised(job, error)
+            ending = await self._raised(job, error)
         finally:
             job.driving = False
             if job.steps is not None:
                 job.steps.close()
         return await self._salvaged(driver, job, outbox, ending)
 
+    async def _is_orphan(self, run: Run) -> bool:
+        """Return whether a run was started for one that was canceled or has failed meanwhile. A process that was paused
+        may start a child after the parent's end, when nothing cancels it any more."""
+        parent = await self._commands.stored(run.parent) if run.parent else None
+        return parent is not None and lets_go(parent)
+
     async def _record(self, turn: Turn, scribe: Scribe, outbox: Outbox) -> None:
         """Write the usage that was recorded while the driver ran."""
-        for usage in turn.take_recorded():
-            await outbox.put(scribe.report(usage))
+        for report in self._used(turn, scribe):
+            await outbox.put(report)
+
+    def _used(self, turn: Turn | None, scribe: Scribe) -> list[Report]:
+        return [scribe.report(usage) for usage in turn.take_recorded()] if turn is not None else []
 
     async def _salvaged(self, driver: Driver, job: TurnJob, outbox: Outbox, ending: Report) -> Report:
         """Write the results of an interrupted turn to the log. Return its end, with the driver's reason if it gives
@@ -438,10 +465,12 @@ class Executor:
             tell("turn.not_salvaged", run=job.run.id, agent=job.run.agent, error=error)
         return ending
 
-    def _raised(self, job: TurnJob, error: BaseException) -> Failed:
-        """Return a failure for an agent's exception. Its text may contain secrets, so it is only logged; the client
+    async def _raised(self, job: TurnJob, error: BaseException) -> Failed:
+        """Return a failure for an agent's exception. Its text may contain secrets, so only operators see it; the client
         sees only its type."""
         tell("agent.raised", run=job.run.id, agent=job.run.agent, error=error)
+        for listener in self._on_raised:
+            await listener(job.run, error)
         return Failed("agent_error", f"The agent stopped with an unexpected {type(error).__name__}.")
 
     async def _drive(self, driver: Driver, job: TurnJob, outbox: Outbox, events: list[Event] | None) -> Report:
@@ -463,7 +492,7 @@ class Executor:
             conversation=run.conversation,
         ) as driven:
             view = await folded(events) if len(events) > LARGE else None
-            job.steps = self._make_steps(driver.agent, job, outbox, events)
+            job.steps = self._make_steps(driver.agent, job, outbox, scribe, events)
             turn = job.turn = self._make_turn(driver.agent, job, events, view)
             CURRENT.set(turn)
             async with aclosing(driver.run(turn)) as outputs:
@@ -483,11 +512,12 @@ class Executor:
             driven.note(**scribe.tokens)
         return Completed()
 
-    def _make_steps(self, spec: Agent, job: TurnJob, outbox: Outbox, events: list[Event]) -> Steps:
+    def _make_steps(self, spec: Agent, job: TurnJob, outbox: Outbox, scribe: Scribe, events: list[Event]) -> Steps:
         """Create the durable steps of a turn. Nothing may be shown before the answer of an agent that replies with a
         message."""
-        journal, shown = TurnJournal(outbox, self._attachments), spec.replies != "message"
-        return Steps(job.run.turns, events, journal, shown=shown, clock=self._clock)
+        shown = spec.replies != "message"
+        journal = TurnJournal(outbox, self._attachments, lambda: self._used(job.turn, scribe))
+        return Steps(job.run.turns, events, journal, shown=shown, clock=self._clock, monotonic=self._monotonic)
 
     def _make_turn(self, spec: Agent, job: TurnJob, events: list[Event], view: View | None) -> Turn:
         run, asked = job.run, 0

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
+from parley.clock import Monotonic
 from parley.errors import ParleyError
 from parley.execution.cluster import Cluster
 from parley.execution.executor import Executor
@@ -51,10 +52,13 @@ class Loop:
 class ReplicaLease:
     """The time for which this replica certainly counts as alive, independent of the store's clock."""
 
-    def __init__(self, lease_s: float = LEASE_S, *, shared: bool = False) -> None:
+    def __init__(
+        self, lease_s: float = LEASE_S, *, shared: bool = False, monotonic: Monotonic = time.monotonic
+    ) -> None:
         self.lease_s = lease_s
         self.shared = shared
-        self._renewed_at = time.monotonic()
+        self.now = monotonic
+        self._renewed_at = monotonic()
 
     def renew(self, began: float) -> None:
         """Record a renewal by the time at which it was started: the lease ends no earlier than its duration after
@@ -64,7 +68,7 @@ class ReplicaLease:
     def is_sure(self) -> bool:
         """Return whether no other replica can have declared this one dead. Always true for a store that is not
         shared."""
-        return not self.shared or time.monotonic() - self._renewed_at <= self.lease_s * PATIENCE
+        return not self.shared or self.now() - self._renewed_at <= self.lease_s * PATIENCE
 
 
 class Membership:
@@ -129,13 +133,13 @@ class Membership:
 
     async def renew(self) -> None:
         async with self._renewing:
-            began = time.monotonic()
+            began = self.lease.now()
             alive = await self._cluster.renew()
             if alive is None:
                 tell("replica.buried", replica=self._cluster.replica)
                 # New turns begin under the new id at once, even if the old turns take long to stop.
                 await asyncio.gather(self._execution.abandon(), self._cluster.join())
-                began = time.monotonic()
+                began = self.lease.now()
                 alive = await self._cluster.renew()
             self._alive = alive or []
             self.lease.renew(began)

@@ -1,6 +1,7 @@
 """Writes the reports of a turn to the log: the first report at once, chunks of text together shortly after."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 from parley.errors import ParleyError
 from parley.execution.rules import closed, is_delta, joined, size_of
@@ -41,11 +42,12 @@ class Outbox:
             # An agent that never pauses would otherwise fill the memory before anything is written.
             await asyncio.shield(self._flush())
 
-    async def commit(self, report: Report) -> None:
-        """Write a report and all before it. Return when they are durable."""
+    async def commit(self, *reports: Report) -> None:
+        """Write some reports and all before them. Return when they are durable."""
         self._check()
-        self._waiting.append(report)
-        await asyncio.shield(self._flush())
+        self._waiting.extend(reports)
+        # Not shielded: the log writes commands also if the caller no longer waits for them.
+        await self._flush()
 
     async def finish(self, ending: Report) -> Run:
         """Write everything, including the end of the turn. Return the resulting run."""
@@ -64,22 +66,26 @@ class Outbox:
             self._timer.cancel()
         pause = self._last_flush + LINGER_S - loop.time() if is_delta(report) else 0.0
         # `call_soon` instead of a direct call: outputs that the agent yields without a pause go into the same append.
-        flush = self._flush
+        flush = self._flush_unawaited
         self._timer = loop.call_later(pause, flush) if pause > 0 else loop.call_soon(flush)
+
+    def _flush_unawaited(self) -> None:
+        self._flush().add_done_callback(_seen)
 
     def _flush(self) -> "asyncio.Future[Outcome]":
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._last_flush = asyncio.get_running_loop().time()
+        if any(map(is_delta, self._waiting)):
+            # The first text after a step is not delayed.
+            self._last_flush = asyncio.get_running_loop().time()
         reports, self._waiting, self._size = joined(self._waiting), [], 0
-        flight = self._commands.submit(self._run_id, *(Emit(self._epoch, report, self.upto) for report in reports))
-        flight.add_done_callback(_seen)
-        self._flight = flight
-        return flight
+        emits = [Emit(self._epoch, report, self.upto) for report in reports]
+        self._flight = self._commands.submit(self._run_id, *emits)
+        return self._flight
 
     def _check(self) -> None:
-        if self._flight is not None and self._flight.done():
+        if self._flight is not None and self._flight.done() and not self._flight.cancelled():
             error = self._flight.exception()
             if error is not None:
                 raise error
@@ -94,12 +100,17 @@ def _seen(flight: "asyncio.Future[Outcome]") -> None:
 class TurnJournal:
     """Stores the records of a turn's steps, in order with its other reports."""
 
-    def __init__(self, outbox: Outbox, attachments: Attachments) -> None:
+    def __init__(
+        self, outbox: Outbox, attachments: Attachments, used: Callable[[], Sequence[Report]] = lambda: ()
+    ) -> None:
+        """`used` returns the usage that the turn has recorded. It is written together with the step that it belongs to,
+        because a resumed turn does not record it again."""
         self._outbox = outbox
         self._attachments = attachments
+        self._used = used
 
     async def record(self, progress: Progress) -> None:
-        await self._outbox.commit(progress)
+        await self._outbox.commit(*self._used(), progress)
 
     async def kept(self, parts: Parts) -> Parts:
         return await self._attachments.kept(parts)

@@ -2,17 +2,19 @@
 again."""
 
 import asyncio
+import hashlib
 import inspect
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable
+from contextvars import ContextVar
 from functools import cached_property
 from typing import Any, Protocol, cast, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from parley.clock import Clock, iso, now_ms
+from parley.clock import Clock, Monotonic, iso, now_ms
 from parley.errors import AgentError, RecordedFailure, StepFailed, StepNotStorable, StepOrderChanged, StepOutsideTurn
 from parley.runs.rules.content import Part, Parts, text_part
 from parley.runs.rules.events import Event, Progress, StepRecord
@@ -63,13 +65,22 @@ def suspension_in(errors: BaseExceptionGroup[BaseException]) -> Suspension | Non
 
 
 class StepCall(Struct, frozen=True):
-    """A call of `turn.step`: its place among the steps of the turn, and its unique name."""
+    """A call of `turn.step`: its place among the steps of the turn, and its unique name. A step with a key has no
+    place: its name alone identifies it, in all turns of the run."""
 
     number: int
     name: str
     retries: int = 0
     timeout_s: float | None = None
     backoff_s: float = BACKOFF_S
+    shown: bool = True
+
+
+KEYED = 0
+"""The number of steps that are found by their name."""
+_WITHIN: ContextVar[str] = ContextVar("within_step", default="")
+"""Name of the keyed step whose work is running. Steps inside it are keyed too, because they do not run again when its
+result is recorded."""
 
 
 # Why: docs/decisions/execution.md#record-a-durable-step-when-it-ends
@@ -77,14 +88,23 @@ class Steps:
     """The durable steps of one turn."""
 
     def __init__(
-        self, turn: int, events: Iterable[Event], journal: StepJournal, *, shown: bool = True, clock: Clock = now_ms
+        self,
+        turn: int,
+        events: Iterable[Event],
+        journal: StepJournal,
+        *,
+        shown: bool = True,
+        clock: Clock = now_ms,
+        monotonic: Monotonic = time.monotonic,
     ) -> None:
         self._turn = turn
         self._journal = journal
         self._shown = shown
         self._clock = clock
+        self._monotonic = monotonic
         self._events = events
         self._names: Counter[str] = Counter()
+        self._fresh: dict[str, StepRecord] = {}
         self._number = 0
         self._closed = False
 
@@ -92,6 +112,12 @@ class Steps:
     def _recorded(self) -> dict[int, list[StepRecord]]:
         """Records from before the turn was interrupted. Read at the first step: most agents have none."""
         return recorded_steps(self._turn, self._events)
+
+    @cached_property
+    def _keyed(self) -> dict[str, StepRecord]:
+        """The last record of each keyed step, from all turns of the run."""
+        records = (event.payload.step for event in self._events if isinstance(event.payload, Progress))
+        return {record.name: record for record in records if record is not None and record.number == KEYED}
 
     def close(self) -> None:
         """Refuse further steps, because the turn has ended."""
@@ -105,10 +131,12 @@ class Steps:
         retries: int,
         timeout_s: float | None,
         backoff_s: float,
+        key: str | None = None,
+        shown: bool = True,
     ) -> Any:
         """Return the result of a step: the recorded one, or the one of the work."""
-        number, unique = self._next(name)
-        call = StepCall(number, unique, retries, timeout_s, backoff_s)
+        number, unique = self._next(name) if key is None else (KEYED, self._with_key(name, key))
+        call = StepCall(number, unique, retries, timeout_s, backoff_s, shown)
         before = self._before(call)
         if before is None or not before.final:
             before = await self._attempts(call, work, args, before)
@@ -147,13 +175,24 @@ class Steps:
             raise StepOutsideTurn(f"The turn has ended: step {name!r} can only run during it.")
         if not name or len(name) > MAX_NAME:
             raise AgentError(f"The name of a step must have 1 to {MAX_NAME} characters.")
-        self._number += 1
+        within = _WITHIN.get()
+        name = _short(f"{within}/{name}") if within else name
+        self._number += 0 if within else 1
         self._names[name] += 1
         count = self._names[name]
-        return self._number, name if count == 1 else f"{name}#{count}"
+        return KEYED if within else self._number, name if count == 1 else f"{name}#{count}"
+
+    def _with_key(self, name: str, key: str) -> str:
+        """Return the name of a keyed step. Raise if the turn has ended."""
+        if self._closed:
+            raise StepOutsideTurn(f"The turn has ended: step {name!r} can only run during it.")
+        within = _WITHIN.get()
+        return _short(f"{within}/{name}:{key}" if within else f"{name}:{key}")
 
     def _before(self, call: StepCall) -> StepRecord | None:
-        """Return the last record of a step from before the turn was interrupted."""
+        """Return the last record of a step: from before the turn was interrupted, or of a step with the same key."""
+        if call.number == KEYED:
+            return self._fresh.get(call.name) or self._keyed.get(call.name)
         records = self._recorded.get(call.number)
         if not records:
             return None
@@ -180,12 +219,12 @@ class Steps:
     async def _attempt(
         self, call: StepCall, attempt: int, work: Callable[..., Any], args: tuple[object, ...]
     ) -> StepRecord:
-        began = time.monotonic()
+        began = self._monotonic()
         output, error = await self._outcome(call, work, args)
-        took = round((time.monotonic() - began) * 1000)
+        took = round((self._monotonic() - began) * 1000)
         if error is None:
             record = StepRecord(self._turn, call.number, call.name, attempt, took, output)
-            await self._record(record, f"Step {call.name} finished.")
+            await self._record(record, f"Step {call.name} finished." if call.shown else "")
             return record
         final = attempt > call.retries or isinstance(error, AgentError)
         code, reason = _reason(call, error)
@@ -197,7 +236,8 @@ class Steps:
         self, call: StepCall, work: Callable[..., Any], args: tuple[object, ...]
     ) -> tuple[Part | None, Exception | None]:
         try:
-            value = await _called(work, args, call.timeout_s)
+            working = _called(work, args, call.timeout_s)
+            value = await (_inside(call.name, working) if call.number == KEYED else working)
         except Exception as error:  # noqa: BLE001 - a step may raise anything; the record says so
             return None, error
         return await self._output(call, value), None
@@ -217,6 +257,8 @@ class Steps:
     async def _record(self, record: StepRecord, words: str) -> None:
         parts = (text_part(words),) if words and self._shown else ()
         await self._journal.record(Progress(parts, step=record))
+        if record.number == KEYED:
+            self._fresh[record.name] = record
 
     async def _body(self, record: StepRecord) -> bytes:
         if record.output is None:
@@ -236,13 +278,35 @@ def recorded_steps(turn: int, events: Iterable[Event]) -> dict[int, list[StepRec
     return found
 
 
+async def _inside(name: str, working: Awaitable[object]) -> object:
+    """Await the work of a step that has a key. Steps of the work belong to it."""
+    token = _WITHIN.set(name)
+    try:
+        return await working
+    finally:
+        _WITHIN.reset(token)
+
+
+def _short(name: str) -> str:
+    """Return a name that is not too long to store, and still unique."""
+    if len(name) <= MAX_NAME:
+        return name
+    return f"{name[: MAX_NAME - 33]}…{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
 async def _called(work: Callable[..., Any], args: tuple[object, ...], timeout_s: float | None = None) -> object:
     """Call the work: a coroutine function in the event loop, a plain function in a thread."""
     if timeout_s is not None:
         async with asyncio.timeout(timeout_s):
             return await _called(work, args)
-    value = work(*args) if inspect.iscoroutinefunction(work) else await asyncio.to_thread(work, *args)
+    value = work(*args) if _is_coroutine(work) else await asyncio.to_thread(work, *args)
     return await cast(Awaitable[object], value) if inspect.isawaitable(value) else value
+
+
+def _is_coroutine(work: Callable[..., Any]) -> bool:
+    """Return whether the work is a coroutine function. The flags of its code are faster to read than by inspect."""
+    code = getattr(work, "__code__", None)
+    return inspect.iscoroutinefunction(work) if code is None else bool(code.co_flags & inspect.CO_COROUTINE)
 
 
 def _reason(call: StepCall, error: Exception) -> tuple[str, str]:

@@ -315,6 +315,8 @@ class Turn:
         retries: int = 0,
         timeout_s: float | None = None,
         backoff_s: float = BACKOFF_S,
+        key: str | None = None,
+        shown: bool = True,
     ) -> T: ...
 
     @overload
@@ -326,6 +328,8 @@ class Turn:
         retries: int = 0,
         timeout_s: float | None = None,
         backoff_s: float = BACKOFF_S,
+        key: str | None = None,
+        shown: bool = True,
     ) -> T: ...
 
     async def step(
@@ -336,14 +340,19 @@ class Turn:
         retries: int = 0,
         timeout_s: float | None = None,
         backoff_s: float = BACKOFF_S,
+        key: str | None = None,
+        shown: bool = True,
     ) -> Any:
         """Do a piece of work once. Its result is stored in the log before it is returned. A turn that is resumed
         after a crash gets the stored result and does not do the work again.
 
         A plain function runs in a thread. A failed attempt is retried `retries` times with growing pauses; then
         StepFailed is raised. The result must be JSON: plain values, dataclasses, msgspec structs or pydantic models.
+
+        Steps are recognised by their order. Steps that run at the same time need a `key`: with one, the work is done
+        once in the whole run, in whatever order the steps come. A step that is not `shown` sends no progress message.
         """
-        return await self._durable(name).run(name, work, args, retries, timeout_s, backoff_s)
+        return await self._durable(name).run(name, work, args, retries, timeout_s, backoff_s, key, shown)
 
     async def sleep(self, seconds: float) -> None:
         """Sleep durably: the time at which the sleep ends is stored. During a sleep of more than a second the run holds

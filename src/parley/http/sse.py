@@ -7,7 +7,7 @@ from typing import TypeVar
 from starlette.types import Receive, Send
 
 from parley.errors import Stopping
-from parley.http.requests import Headers, answer
+from parley.http.requests import ClientGone, Headers, answer
 from parley.telemetry import tell
 
 KEEP_ALIVE_S = 3.0
@@ -58,7 +58,7 @@ async def write(
 ) -> None:
     """Send steps as they come, encoded by `written`; an empty chunk stands for silence and becomes a comment."""
     await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *(headers or ())]})
-    watch = _Watch(receive)
+    watch = DisconnectWatch(receive)
     try:
         async for step in steps:
             chunk = written(step)
@@ -85,8 +85,22 @@ async def end(send: Send, data: bytes) -> None:
     await send({"type": "http.response.body", "body": data})
 
 
-class _Watch:
-    """Cancels the writer when its client has disconnected. It starts late because most streams end before that."""
+async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
+    """Await work for a client; raise ClientGone, and cancel the work, when the client has disconnected."""
+    watch = DisconnectWatch(receive)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if watch.left:
+            raise ClientGone from None
+        raise
+    finally:
+        watch.stop()
+
+
+class DisconnectWatch:
+    """Cancels the current task when its client has disconnected. It starts late because most responses end before
+    that."""
 
     def __init__(self, receive: Receive) -> None:
         self.left = False

@@ -24,10 +24,10 @@ from parley.paired.leases import Lease, Leases, Standing, lease_of, standing, ti
 from parley.records import Moment, Record, Records
 from parley.runs.log import Outcome
 from parley.runs.rules.agents import Agent
-from parley.runs.rules.commands import Begin, Command, Emit, Recover, Report
+from parley.runs.rules.commands import Begin, Cancel, Command, Emit, Recover, Report
 from parley.runs.rules.content import Message
 from parley.runs.rules.events import Event, Failed, InputReceived
-from parley.runs.rules.state import Run, State
+from parley.runs.rules.state import Run, State, lets_go
 from parley.runs.service import Exchange
 from parley.runs.store import LASTING, Key
 from parley.runs.streams import pages
@@ -238,15 +238,16 @@ class PairedClaims:
         lease and that no input is missing."""
         lease = Lease(owner, run.id, run.epoch + 1, instance)
         until = self._leases.until(time_left(run, agent.limits.timeout_s))
-        _, inputs, asked_by = await asyncio.gather(
-            self._leases.hold(lease, until), self._unread(run), self._asked_by(run)
-        )
+        _, inputs, parent = await asyncio.gather(self._leases.hold(lease, until), self._unread(run), self._parent(run))
+        if parent is not None and lets_go(parent):
+            await self._exchange.stop(run.id, Cancel(run.principal, f"The parent task {parent.id} ended."))
+            return None
         try:
             outcome = await self._commands.execute(run.id, Begin(owner), expected=run.version)
         except (Conflict, RunNotFound):
             return None
         await self._leases.name_holder(lease)
-        return PairedClaim(lease, outcome.run, inputs, asked_by, until)
+        return PairedClaim(lease, outcome.run, inputs, parent.agent if parent else "", until)
 
     async def _unread(self, run: Run) -> list[Message]:
         events = [event async for page in pages(self._store, run.id, types=("input",)) for event in page]
@@ -254,9 +255,8 @@ class PairedClaims:
         load = self._exchange.attachments.loaded
         return [replace(message, parts=await load(message.parts)) for message in given]
 
-    async def _asked_by(self, run: Run) -> str:
-        parent = await self._found(run.parent) if run.parent else None
-        return parent.agent if parent else ""
+    async def _parent(self, run: Run) -> Run | None:
+        return await self._found(run.parent) if run.parent else None
 
     async def _renew(self, lease: Lease) -> HeldClaim:
         run = await self._found(lease.run)

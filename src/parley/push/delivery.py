@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parley.clock import Clock
+from parley.clock import Clock, Monotonic
 from parley.errors import ParleyError
 from parley.ids import RunId
 from parley.push.hooks import Ended, Hook, HookEntry, Hooks, StoredHook
@@ -48,6 +48,8 @@ class LogReader(Protocol):
 
 
 Deliver = Callable[[Hook, Run, Event], Awaitable[Verdict]]
+Variation = Callable[[float, float], float]
+"""Returns a random number between two bounds."""
 
 
 # Why: docs/decisions/push.md#save-progress-about-four-times-a-second
@@ -60,6 +62,8 @@ class HookDelivery:
         leads: Callable[[], bool],
         clock: Clock,
         backoff_s: tuple[float, ...] = BACKOFF_S,
+        monotonic: Monotonic = time.monotonic,
+        variation: Variation = random.uniform,
     ) -> None:
         self._hooks = hooks
         self._log = log
@@ -67,11 +71,13 @@ class HookDelivery:
         self._leads = leads
         self._clock = clock
         self._backoff_s = backoff_s
+        self._monotonic = monotonic
+        self._variation = variation
 
     async def turn(self, entry: HookEntry) -> HookEntry | None:
         """Deliver for one hook. Return the hook as stored, due now if there is more to deliver; None when another
         writer changed it meanwhile."""
-        progress = _Progress(self._hooks, entry)
+        progress = _Progress(self._hooks, entry, self._monotonic)
         try:
             return await self._tell(progress)
         except asyncio.CancelledError:
@@ -80,8 +86,8 @@ class HookDelivery:
 
     async def _tell(self, progress: "_Progress") -> HookEntry | None:
         run_id = RunId(progress.kept.hook.task)
-        until = time.monotonic() + TURN_S
-        while self._leads() and time.monotonic() < until:
+        until = self._monotonic() + TURN_S
+        while self._leads() and self._monotonic() < until:
             head = await self._log.head(run_id)
             if progress.kept.ended == "dead":
                 return await self._attempt_completion(progress, head)
@@ -101,7 +107,7 @@ class HookDelivery:
                 progress.kept = _passed(progress.kept, event, verdict)
                 if progress.unsaved_s > SAVE_S and await progress.save(self._clock()) is None:
                     return None
-                if time.monotonic() >= until or not self._leads():
+                if self._monotonic() >= until or not self._leads():
                     break
         # A replica that no longer leads and has delivered nothing leaves the record unchanged: the new leader works on
         # it.
@@ -139,7 +145,7 @@ class HookDelivery:
         now = self._clock()
         since = now if progress.grown else progress.entry.record.at
         quiet_s = min(max((now - since) / 1000, LOOK_S[0]), LOOK_S[1])
-        return await progress.save(now + int(quiet_s * random.uniform(1000, 1500)))
+        return await progress.save(now + int(quiet_s * self._variation(1000, 1500)))
 
     async def _end(
         self, progress: "_Progress", how: Ended, reason: str = "", due: int | None = None
@@ -167,7 +173,7 @@ class HookDelivery:
         if attempts >= MAX_ATTEMPTS:
             return await self._end(progress, "dead", due=None if last else self._clock())
         # Longer each time, and with random variation, so that not all hooks retry at the same moment.
-        pause_s = max(self._backoff(attempts) * random.uniform(0.5, 1.0), asked_s)
+        pause_s = max(self._backoff(attempts) * self._variation(0.5, 1.0), asked_s)
         return await progress.save(self._clock() + int(1000 * pause_s))
 
     def waits(self, entry: HookEntry) -> bool:
@@ -194,12 +200,13 @@ def _passed(kept: StoredHook, event: Event, verdict: Verdict) -> StoredHook:
 class _Progress:
     """The progress of a delivery, and the part of it that is stored."""
 
-    def __init__(self, hooks: Hooks, entry: HookEntry) -> None:
+    def __init__(self, hooks: Hooks, entry: HookEntry, monotonic: Monotonic) -> None:
         self._hooks = hooks
+        self._monotonic = monotonic
         self.entry = entry
         self.kept: StoredHook = entry.kept
         self._began_at = entry.kept.cursor
-        self._saved_at = time.monotonic()
+        self._saved_at = self._monotonic()
 
     @property
     def grown(self) -> bool:
@@ -207,11 +214,11 @@ class _Progress:
 
     @property
     def unsaved_s(self) -> float:
-        return time.monotonic() - self._saved_at
+        return self._monotonic() - self._saved_at
 
     async def save(self, due: int | None) -> HookEntry | None:
         saved = await self._hooks.save(self.entry, self.kept, due)
         if saved is not None:
             self.entry = saved
-            self._saved_at = time.monotonic()
+            self._saved_at = self._monotonic()
         return saved

@@ -46,6 +46,8 @@ class Hook(Struct, frozen=True, omit_defaults=True):
     credentials: str | None = None
     version: str = "1.0"
     """The A2A version in which the hook was requested, and in which updates are posted."""
+    generations: bool = False
+    """True if updates carry the generation of the task (A2A 1.1)."""
 
     @property
     def place(self) -> Place:

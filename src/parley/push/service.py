@@ -7,16 +7,17 @@ it, and it uses only a few of the slots for posts.
 """
 
 import asyncio
+import random
 import time
 from collections.abc import Callable
 
 from msgspec import Struct
 
-from parley.clock import Clock, now_ms
+from parley.clock import Clock, Monotonic, now_ms
 from parley.errors import ConfigurationError, ParleyError
 from parley.execution.membership import Loop
 from parley.ids import RunId, is_id
-from parley.push.delivery import BACKOFF_S, SAVE_S, Deliver, HookDelivery, LogReader
+from parley.push.delivery import BACKOFF_S, SAVE_S, Deliver, HookDelivery, LogReader, Variation
 from parley.push.fair_queue import FairQueue
 from parley.push.hooks import ALWAYS, STATES, Hook, HookEntry, Hooks, check_hook
 from parley.records import Moment, Place
@@ -53,17 +54,20 @@ class Push:
         *,
         backoff_s: tuple[float, ...] = BACKOFF_S,
         clock: Clock = now_ms,
+        monotonic: Monotonic = time.monotonic,
+        variation: Variation = random.uniform,
     ) -> None:
         self.hooks = hooks
-        self._delivery = HookDelivery(hooks, log, deliver, leads, clock, backoff_s)
+        self._delivery = HookDelivery(hooks, log, deliver, leads, clock, backoff_s, monotonic, variation)
         self._leads = leads
         self._check_url = check_url
         self._clock = clock
+        self._monotonic = monotonic
         self._led = False
-        self._ahead_ms = clock() - int(time.monotonic() * 1000)
+        self._ahead_ms = clock() - int(monotonic() * 1000)
         """Milliseconds by which the clock is ahead of the monotonic clock, which is never set."""
         self._watched: dict[RunId, dict[str, _Watched]] = {}
-        self._broken: set[Place] = set()
+        self._broken: dict[Place, None] = {}
         """Hooks whose last delivery failed because of an error in this server."""
         self._lanes: FairQueue[Place] = FairQueue(self._turn, MAX_POSTS, MAX_POSTS_PER_RECEIVER)
         self._loop = Loop("push", SWEEP_S, self.tick)
@@ -121,7 +125,7 @@ class Push:
             self._led = False
             self._watched.clear()
             return
-        broken, self._broken = self._broken, set()
+        broken, self._broken = self._broken, {}
         for place in broken:
             self._now(place)
         if self._led and not stepped:
@@ -132,7 +136,7 @@ class Push:
 
     def _stepped(self) -> bool:
         """Return whether the clock was set since the last round: then due times cannot be trusted."""
-        before, self._ahead_ms = self._ahead_ms, self._clock() - int(time.monotonic() * 1000)
+        before, self._ahead_ms = self._ahead_ms, self._clock() - int(self._monotonic() * 1000)
         return abs(self._ahead_ms - before) > STEP_MS
 
     async def _take_up(self, until: int) -> None:
@@ -202,7 +206,7 @@ class Push:
             tell("push.broken", run=place[0], hook=place[1], code=error.code)
         except Exception as error:  # noqa: BLE001 - taken up again in the next round
             tell("push.broken", run=place[0], hook=place[1], error=error)
-        self._broken.add(place)
+        self._broken[place] = None
         return False
 
     def _left(self, entry: HookEntry) -> bool:

@@ -50,6 +50,9 @@ CancelListener = Callable[[Run], Coroutine[None, None, None]]
 ForgetListener = Callable[[RunId], Awaitable[None]]
 """Awaited before the events of a run are deleted, to delete data that is kept only as long as the events."""
 
+RaisedListener = Callable[[Run, BaseException], Awaitable[None]]
+"""Awaited with the exception that ended a turn of a run unexpectedly, before the run fails; must not raise."""
+
 
 class RunListeners:
     def __init__(self) -> None:
@@ -57,6 +60,7 @@ class RunListeners:
         self.change = Listeners[ChangeListener]()
         self.cancel = Listeners[CancelListener]()
         self.forget = Listeners[ForgetListener]()
+        self.raised = Listeners[RaisedListener]()
 
 
 def tell_usage(run: Run, events: Sequence[Event]) -> None:

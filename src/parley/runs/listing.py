@@ -1,16 +1,19 @@
 """Pages of runs, the newest first, and sums of their usage."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from parley.clock import iso
 from parley.ids import RunId
-from parley.runs.rules.state import WAITING, Run
-from parley.runs.rules.usage import ModelTotals, merged
+from parley.runs.rules.state import WAITING, Run, State
+from parley.runs.rules.usage import ModelTotals, merged, total
 from parley.runs.service import Exchange
 from parley.runs.store import Listing, Store
 
+MOST_FOUND = 1000
+"""Runs with the words of a search that are read for one page."""
 _ROUNDS = 20
 """Maximum number of reads to fill a page when many runs are left out."""
 
@@ -23,13 +26,43 @@ class RunListing(Struct, frozen=True):
 
 
 async def newest(store: Store, listing: Listing) -> RunListing:
+    if listing.text:
+        return await _found(store, listing, lambda run: _fits(run, listing))
     asked = replace(listing, newest=True, oldest=False, counted=False, limit=listing.limit + 1)
     return _page((await store.list_runs(asked))[0], listing.limit)
+
+
+async def _found(store: Store, listing: Listing, fits: Callable[[Run], bool]) -> RunListing:
+    """Search runs by their words. The index knows words, principal and agent; the rest of the listing is compared with
+    each run found, of which at most `MOST_FOUND` are read for a page: the next page continues there."""
+    after = listing.after or ((listing.created_before, "") if listing.created_before is not None else None)
+    found: list[Run] = []
+    for _ in range(MOST_FOUND // PAGE):
+        batch = await store.search(replace(listing, after=after, limit=PAGE))
+        found += [run for run in batch if fits(run)]
+        past = bool(batch) and listing.created_from is not None and batch[-1].created_at < listing.created_from
+        if len(found) > listing.limit or len(batch) < PAGE or past:
+            return _page(found, listing.limit)
+        after = _place(batch[-1])
+    return RunListing(found, after)
+
+
+def _fits(run: Run, listing: Listing) -> bool:
+    return (
+        listing.state in (None, run.state)
+        and listing.conversation in (None, run.conversation)
+        and listing.principal in (None, run.principal)
+        and listing.agent in (None, run.agent)
+        and (listing.created_from is None or run.created_at >= listing.created_from)
+        and run.id.startswith(listing.prefix)
+    )
 
 
 async def waiting(store: Store, listing: Listing) -> RunListing:
     """List runs that wait for a person, because their agent asked a question. Open runs are left out: they wait for a
     program."""
+    if listing.text:
+        return await _found(store, listing, lambda run: run.state in WAITING and not run.open and _fits(run, listing))
     found: list[Run] = []
     after = listing.after
     for _ in range(_ROUNDS):
@@ -210,3 +243,50 @@ async def sum_tree(store: Store, run: Run) -> UsageSum:
             totals = merged(totals, head.run.usage, MOST_MODELS)
             waiting += head.run.children
     return UsageSum(totals, len(seen), complete=not set(waiting) - seen)
+
+
+# Usage of all runs of a period, by several keys at once.
+
+
+class UsageCell(Struct, frozen=True):
+    """Usage of one model by one agent for one principal on one day (UTC)."""
+
+    day: str
+    principal: str
+    agent: str
+    model: str
+    totals: ModelTotals
+    runs: int
+
+
+class UsageReport(Struct, frozen=True):
+    cells: list[UsageCell]
+    runs: int
+    failed: int
+    after: tuple[int, str] | None = None
+    """Where the next report continues; None if all runs of the period were added up."""
+
+
+async def usage_report(store: Store, listing: Listing) -> UsageReport:
+    """Add up the usage of the runs that match, the newest first, at most `MOST_RUNS`."""
+    cells: dict[tuple[str, str, str, str], UsageCell] = {}
+    asked, runs, failed = replace(listing, limit=PAGE), 0, 0
+    while runs < MOST_RUNS:
+        page = await newest(store, asked)
+        for run in page.runs:
+            failed += run.state in (State.FAILED, State.REJECTED)
+            _add_cells(cells, run)
+        runs += len(page.runs)
+        if page.after is None:
+            return UsageReport(list(cells.values()), runs, failed)
+        asked = replace(asked, after=page.after)
+    return UsageReport(list(cells.values()), runs, failed, asked.after)
+
+
+def _add_cells(cells: dict[tuple[str, str, str, str], UsageCell], run: Run) -> None:
+    day = iso(run.created_at)[:10]
+    for model, used in run.usage.items():
+        key = (day, run.principal, run.agent, model)
+        before = cells.get(key)
+        totals = total({"before": before.totals, "now": used}) if before else used
+        cells[key] = UsageCell(*key, totals, before.runs + 1 if before else 1)

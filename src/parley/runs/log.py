@@ -82,13 +82,15 @@ class _Decisions(Struct):
 class _Box:
     """The mailbox of one run, with its last committed state."""
 
-    __slots__ = ("busy", "hash", "id", "loaded", "rivals", "run", "waiting")
+    __slots__ = ("busy", "hash", "id", "loaded", "rivals", "run", "waiting", "written")
 
     def __init__(self, run_id: RunId, *, fresh: bool) -> None:
         self.id = run_id
         self.run: Run | None = None
         self.hash = GENESIS
         self.loaded = fresh
+        self.written = 0
+        """Version after the last append of this process."""
         self.busy = False
         self.waiting: list[_Entry] = []
         self.rivals: list[_Entry] = []
@@ -186,10 +188,11 @@ class Commands:
             raise KeyReused("This idempotency key was used with another payload.")
         return Outcome(await self.state(stored.run), [], replayed=True)
 
-    def version(self, run_id: RunId) -> int:
-        """Return the version of a run that this process knows; 0 if it knows none."""
+    def written(self, run_id: RunId) -> int:
+        """Return the version of a run after the last append of this process; 0 if there was none. Later events were
+        not published here, even if the mailbox has loaded them after a conflict."""
         box = self._boxes.get(run_id)
-        return box.run.version if box is not None and box.run is not None else 0
+        return box.written if box is not None else 0
 
     async def stored(self, run_id: str) -> Run | None:
         """Return the run with this id, regardless of its owner; None if there is none."""
@@ -376,7 +379,7 @@ class Commands:
         entries = made.entries
         if error is None:
             assert made.run is not None
-            box.run, box.hash = made.run, made.hash
+            box.run, box.hash, box.written = made.run, made.hash, made.run.version
             self._published(made.run, made.events)
             for entry in entries:
                 entry.succeed()

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from parley.documents.rules import Assignment
 from parley.errors import Conflict, Invalid
-from parley.ids import ConversationId, RunId
+from parley.ids import ConversationId, RunId, is_id
 from parley.orchestrations.rules.plan import Rules
 from parley.runs.attachments import Attachments
 from parley.runs.rules.access import Principal
@@ -33,6 +33,10 @@ class Send(Struct, frozen=True):
     key: str | None = None
     rules: Rules | None = None
     """The rules of an orchestration that the agent is to plan."""
+    id: str | None = None
+    """Id for a new run. A repeated request with the same id returns the same run."""
+    generation: int | None = None
+    """The generation that `run` must have; None if any will do."""
 
 
 class Opening(Struct, frozen=True):
@@ -132,3 +136,10 @@ async def fork_of(store: LogStore, attachments: Attachments, agent: Agent, run: 
         steered=branch.steered,
         reach=branch.principal.reach,
     )
+
+
+def chosen_id(run_id: str) -> RunId:
+    """Return the id that a caller chose for a run. Raise Invalid if it cannot be one."""
+    if not is_id(run_id):
+        raise Invalid("A run id must have 1 to 128 letters, digits or ._:@/+=~-", field="run_id")
+    return RunId(run_id)

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterable
 
-from parley.clock import Clock, now_ms
+from parley.clock import Clock, Monotonic, now_ms
 from parley.errors import ParleyError
 from parley.ids import RunId
 from parley.runs.listeners import ForgetListener
@@ -51,11 +51,13 @@ class Retention:
         keep_ms: int | None,
         clock: Clock = now_ms,
         forget: Iterable[ForgetListener] = (),
+        monotonic: Monotonic = time.monotonic,
     ) -> None:
         self._store = store
         self._keep_ms = keep_ms
         self._clock = clock
         self._forget = forget
+        self._monotonic = monotonic
 
     async def tick(self) -> None:
         """Do one round: trim batch after batch until no run is old enough; pauses keep it to half of the time."""
@@ -67,7 +69,7 @@ class Retention:
         tried, skipped = 0, set[RunId]()
         try:
             while True:
-                began = time.monotonic()
+                began = self._monotonic()
                 operations = await self._store.library.forget_operations(before)
                 found = await self._store.expired(before, BATCH + len(skipped))
                 runs = [run for run in found if run.id not in skipped]
@@ -75,7 +77,7 @@ class Retention:
                 tried += len(runs)
                 if not operations and len(runs) < BATCH:
                     break
-                await asyncio.sleep(min(time.monotonic() - began, LONGEST_PAUSE_S))
+                await asyncio.sleep(min(self._monotonic() - began, LONGEST_PAUSE_S))
         finally:
             if tried > len(skipped):
                 tell("retention.trimmed", runs=tried - len(skipped))

@@ -1,6 +1,7 @@
 """The exchange: the operations that faces use, independent of any wire format."""
 
 import asyncio
+import time
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
@@ -8,13 +9,14 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parley.clock import Clock, now_ms
+from parley.clock import Clock, Monotonic, now_ms
 from parley.errors import (
     AnswerInvalid,
-    Invalid,
+    GenerationMismatch,
     InvalidState,
     RunEnded,
     RunNotFound,
+    StoreUnavailable,
     VersionConflict,
 )
 from parley.execution.admission import UNLIMITED, Admission, AdmissionRequest, Allowance
@@ -24,28 +26,31 @@ from parley.execution.driver import Driver, PairedWork
 from parley.execution.executor import GRACE_S, Conduct, Executor
 from parley.execution.membership import LEASE_S, Membership, ReplicaLease
 from parley.execution.turn import ToolCaller
-from parley.ids import RunId, is_id, new_id, new_run_id
+from parley.ids import RunId, new_id, new_run_id
 from parley.runs.attachments import SAID_BYTES, Attachments, Blobs
 from parley.runs.listeners import RunListeners
 from parley.runs.log import MAX_PAYLOAD, Commands, Fulfil, Outcome
-from parley.runs.requests import Branch, Opening, Send, branch_key, fork_of, same_run, send_key, start_of
+from parley.runs.requests import Branch, Opening, Send, branch_key, chosen_id, fork_of, same_run, send_key, start_of
 from parley.runs.retention import Retention
 from parley.runs.rules.access import Principal, may_see, may_use
 from parley.runs.rules.agents import Agent, check_content
 from parley.runs.rules.answers import Expected, answer_in
-from parley.runs.rules.commands import Adopt, Begin, Cancel, Close, Fail, Fork, Give, Start
+from parley.runs.rules.commands import Adopt, Begin, Cancel, Close, Fail, Fork, Give, Start, check_generation
 from parley.runs.rules.content import Message, check_parts, conversation_for, hops_metadata, text_part
 from parley.runs.rules.events import Event, InputRequired, Rejected
-from parley.runs.rules.state import WAITING, Run, State
+from parley.runs.rules.state import WAITING, Run, State, lets_go
 from parley.runs.rules.usage import Prices
 from parley.runs.rules.view import View
 from parley.runs.store import Key, LogStore
-from parley.runs.streams import Follower, Streams
+from parley.runs.streams import Follower, Streams, outgrown
 from parley.runs.views import folded, read_view, recent_view
 from parley.runs.wakeups import Wakeups
-from parley.telemetry import span, tell
+from parley.telemetry import Span, span
 from parley.telemetry.trace import entered, sent
 
+TRIES = 10
+PATIENCE_S = 1.0
+"""Seconds before a store that could not be reached is tried again."""
 _NEWCOMER = "*"
 """Sent in place of an agent's slug by a replica that has joined, so that the others know that they are not alone."""
 
@@ -76,6 +81,7 @@ class Exchange:
         signals: Signals,
         *,
         clock: Clock = now_ms,
+        monotonic: Monotonic = time.monotonic,
         max_payload: int = MAX_PAYLOAD,
         grace_s: float = GRACE_S,
         lease_s: float = LEASE_S,
@@ -95,22 +101,25 @@ class Exchange:
         self.attachments = Attachments(blobs, said_bytes=min(SAID_BYTES, max_payload // 16))
         self.extensions = extensions = extend(self)
         self.commands = Commands(store, self._published, clock, max_payload, shared=shared, fulfil=extensions.fulfil)
-        lease = ReplicaLease(lease_s, shared=shared)
+        lease = ReplicaLease(lease_s, shared=shared, monotonic=monotonic)
         self.execution = Executor(
             self.commands,
             store,
             cluster,
             self.attachments,
             self._ask_child,
+            self._cancel_children,
             grace_s,
             clock=clock,
+            monotonic=monotonic,
             sure=lease.is_sure,
             unlisted=self.agents.unlisted,
             toolcalls=extensions.toolcalls,
             conduct=extensions.conduct,
             prices=prices,
+            raised=self.listeners.raised,
         )
-        self.retention = Retention(store, keep_ms, clock, self.listeners.forget)
+        self.retention = Retention(store, keep_ms, clock, self.listeners.forget, monotonic)
         self.membership = Membership(store, cluster, self.execution, self.agents, self.retention, lease)
         self.admission = Admission(store, allowance, lambda: len(self.membership.alive), clock)
         self.offers = Wakeups()
@@ -197,7 +206,7 @@ class Exchange:
     async def send(self, send: Send) -> Outcome:
         """Accept a message durably: when this returns, the run exists and will be processed even if this process
         dies."""
-        with span("runtime.ingest", agent=send.agent):
+        with span("runtime.ingest", agent=send.agent) as ingest:
             check_parts(send.message.parts)
             agent = self.usable(send.agent, send.principal)
             check_content(agent, send.message.parts)
@@ -205,7 +214,7 @@ class Exchange:
             conversation = conversation_for(send.conversation, run.conversation if run else None)
             key = send_key(send)
             if run is not None:
-                return await self.give(run, send.principal, send.message, key)
+                return _noted(ingest, await self.give(run, send.principal, send.message, key, send.generation))
             start = Start(
                 agent.slug,
                 conversation,
@@ -215,31 +224,42 @@ class Exchange:
                 rules=send.rules,
                 reach=send.principal.reach,
             )
-            return await self._admitted(agent, start, key)
+            if send.id is not None:
+                return _noted(ingest, await self._identified(agent, start, chosen_id(send.id)))
+            return _noted(ingest, await self._admitted(agent, start, key))
 
     async def assign(self, start: Start, key: Key | None, run_id: RunId | None = None) -> Outcome:
         """Start a run for a purpose, such as a document; its message is the server's request to the agent. With
         `run_id`, a run is started only once."""
-        with span("runtime.ingest", agent=start.agent):
+        with span("runtime.ingest", agent=start.agent) as ingest:
             agent = self.usable(start.agent, start.caller)
             if start.message is not None:
                 check_content(agent, start.message.parts)
                 start = replace(start, trace=start.trace or sent())
             if run_id is not None:
-                return await self.begin(run_id, await self._stored(start))
-            return await self._admitted(agent, start, key)
+                return _noted(ingest, await self.begin(run_id, await self._stored(start)))
+            return _noted(ingest, await self._admitted(agent, start, key))
 
     async def fork(self, branch: Branch) -> Outcome:
         """Start a copy of a run, with the same owner and conversation; the original is not changed."""
-        with span("runtime.ingest", agent=branch.agent or ""):
+        with span("runtime.ingest", agent=branch.agent or "") as ingest:
             run = await self.visible(branch.run, branch.principal, branch.agent)
             agent = self.usable(run.agent, branch.principal)
             conversation_for(branch.conversation, run.conversation)
             key = branch_key(branch, run)
             asked, before = AdmissionRequest(agent, str(branch.principal)), partial(self._before, key)
-            return await before() or await self.admission.admit(
-                asked, before, partial(self._fork, run, agent, branch, key)
-            )
+            copy = partial(self._fork, run, agent, branch, key)
+            return _noted(ingest, await before() or await self.admission.admit(asked, before, copy))
+
+    async def retry(self, run_id: str, principal: Principal, key: str | None = None) -> Outcome:
+        """Start a copy of a run that has ended, from its last input on."""
+        run = await self.visible(run_id, principal)
+        if not run.ended:
+            raise InvalidState(f"The task is {run.state.value}; only an ended task can be retried.", state=run.state)
+        inputs = await self.store.read_last(run.id, ("input",), 1)
+        if not inputs:
+            raise InvalidState("The events of the task have expired, so it cannot be retried. Send the message again.")
+        return await self.fork(Branch(run.id, principal, at=inputs[0].seq, key=key))
 
     async def _fork(self, run: Run, agent: Agent, branch: Branch, key: Key | None) -> Outcome:
         fork = await fork_of(self.store, self.attachments, agent, run, branch)
@@ -247,9 +267,7 @@ class Exchange:
 
     async def open(self, opening: Opening) -> Outcome:
         agent = self.usable(opening.agent, opening.principal)
-        if opening.run is not None and not is_id(opening.run):
-            raise Invalid("A run id must have 1 to 128 letters, digits or ._:@/+=~-", field="run_id")
-        run_id = RunId(opening.run) if opening.run else new_run_id()
+        run_id = chosen_id(opening.run) if opening.run is not None else new_run_id()
         rules = None if opening.assignment else self.agents.rules(agent.slug)
         start = start_of(opening, conversation_for(opening.conversation), rules)
         if opening.parent is not None:
@@ -268,14 +286,16 @@ class Exchange:
         except VersionConflict:
             return Outcome(same_run(await self.commands.state(run_id), start), [], replayed=True)
 
-    async def give(self, run: Run, principal: Principal, message: Message, key: Key | None) -> Outcome:
-        """Add an input to a run."""
+    async def give(
+        self, run: Run, principal: Principal, message: Message, key: Key | None, generation: int | None = None
+    ) -> Outcome:
+        """Add an input to a run; with `generation`, only if the run still has this one."""
         self._check(run, principal)
         check_parts(message.parts)
         agent = self.agent(run.agent)
         check_content(agent, message.parts)
         asked, limits = AdmissionRequest(agent, run.principal, begins=False), principal.reach
-        give = Give(message, trace=sent(), agents=limits.agents if limits else ())
+        give = Give(message, trace=sent(), agents=limits.agents if limits else (), generation=generation)
         return await self.admission.admit(asked, partial(self._before, key), partial(self._give, run, give, key))
 
     async def answer(self, run: Run, principal: Principal, text: str, key: Key | None = None) -> Outcome:
@@ -286,12 +306,16 @@ class Exchange:
 
     async def _give(self, run: Run, give: Give, key: Key | None) -> Outcome:
         try:
+            check_generation(run, give.generation)
             await self._check_answer(run, give.message)
-        except AnswerInvalid:
+            return await self._accept_input(run, give, key)
+        except (AnswerInvalid, GenerationMismatch):
             # The same request may have been accepted before, as the answer to an earlier question.
             if before := await self._before(key):
                 return before
             raise
+
+    async def _accept_input(self, run: Run, give: Give, key: Key | None) -> Outcome:
         message = await self.attachments.stored_message(give.message)
         how = await self.execution.admit(self.agent(run.agent)) if run.state in WAITING else None
         begin = how if isinstance(how, Begin) else None
@@ -387,6 +411,11 @@ class Exchange:
     async def follow(self, run_id: RunId, after: int) -> Follower:
         return await self.streams.follow(run_id, after)
 
+    async def outgrown(self, run: Run, generation: int, limit_s: float) -> Run:
+        """Wait until a run has a higher generation than this one, for at most `limit_s` seconds. Return the run as it
+        is then."""
+        return await outgrown(self.streams, run, generation, limit_s)
+
     def continue_from(self, outcome: Outcome) -> Follower:
         """Follow the events after a command of this process."""
         return self.streams.begin(outcome.run.id, outcome.run.version)
@@ -425,6 +454,21 @@ class Exchange:
         if start.parent is not None:
             return await work()
         return await self.admission.admit(AdmissionRequest(agent, start.principal), partial(self._before, key), work)
+
+    async def _identified(self, agent: Agent, start: Start, run_id: RunId) -> Outcome:
+        """Start a run under an id that the caller chose, or return the run that the same request started."""
+
+        async def before() -> Outcome | None:
+            known = await self.commands.stored(run_id)
+            return known and Outcome(same_run(known, start), [], replayed=True)
+
+        async def work() -> Outcome:
+            try:
+                return await self._begun(run_id, agent, await self._stored(start), None)
+            except VersionConflict:
+                return Outcome(same_run(await self.commands.state(run_id), start), [], replayed=True)
+
+        return await before() or await self.admission.admit(AdmissionRequest(agent, start.principal), before, work)
 
     async def _stored(self, start: Start) -> Start:
         if start.message is None:
@@ -469,7 +513,11 @@ class Exchange:
         message = await self.attachments.stored_message(asked)
         trace = sent() or parent.trace
         start = Start(slug, parent.conversation, parent.principal, message, parent.id, trace=trace, reach=caller.reach)
-        return await self.answered(await self.begin(child, start))
+        begun = await self.begin(child, start)
+        if lets_go(asking := await self.commands.state(parent.id)):
+            # Recorded after the child was announced and before it existed: nothing else cancels the child.
+            await self._cancel_children(asking)
+        return await self.answered(begun)
 
     def _published(self, run: Run, events: list[Event]) -> None:
         self.execution.logs.heard(run.id, events)
@@ -487,8 +535,8 @@ class Exchange:
             # Another replica may have recorded the cancel request, and this append may have loaded it before the signal
             # came.
             self.execution.cancel(run)
-        if run.children and (run.cancel_requested or run.state is State.FAILED):
-            self._spawn(self._cancel_children(run))
+        if run.children and lets_go(run):
+            self._spawn(self._cancel_children_surely(run))
         if run.notes and run.ended:
             self._clean_up(run)
 
@@ -499,7 +547,7 @@ class Exchange:
             self.growth.wake(run_id, version)
             for listener in self.listeners.growth:
                 listener(run_id)
-            if self.execution.works_on(run_id) and version > self.commands.version(run_id):
+            if self.execution.works_on(run_id) and version > self.commands.written(run_id):
                 self._spawn(self.execution.heard(run_id))
         for slug in agents:
             if slug == _NEWCOMER:
@@ -536,15 +584,17 @@ class Exchange:
             except (RunEnded, RunNotFound):
                 continue
 
+    async def _cancel_children_surely(self, run: Run) -> None:
+        """Cancel children, and try again for some time if the store cannot be reached."""
+        for _ in range(TRIES):
+            try:
+                return await self._cancel_children(run)
+            except StoreUnavailable:
+                await asyncio.sleep(PATIENCE_S)
+        return None
 
-# Orderly stop: hand over all work that other replicas can continue before this process ends.
 
-
-async def drain(exchange: Exchange, drain_s: float) -> None:
-    """Accept no more work; keep answering for a while, so that a load balancer notices; hand over every turn; and when
-    nothing in this process waits for a run any more, end the streams of followers."""
-    tell("server.stopping", drain_s=drain_s)
-    exchange.admission.stopping = True
-    await asyncio.sleep(drain_s)
-    await exchange.execution.close()
-    exchange.streams.stop()
+def _noted(ingest: Span, outcome: Outcome) -> Outcome:
+    """Add the run to the span in which it was accepted."""
+    ingest.note(run=outcome.run.id, conversation=outcome.run.conversation)
+    return outcome

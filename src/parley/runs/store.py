@@ -7,6 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from parley.clock import Monotonic
 from parley.documents.rules import Change
 from parley.documents.store import Library
 from parley.errors import ParleyError
@@ -90,6 +91,11 @@ class Listing(Struct, frozen=True):
     """Order by creation, the newest first; `after` then holds a `created_at`. Pages stay stable while runs change."""
     prefix: str = ""
     """Only runs whose id starts with this."""
+    text: str = ""
+    """Only runs whose first message or error has these words. Only `Store.search` uses it."""
+    created_from: int | None = None
+    """Only runs created at this time (ms) or later."""
+    created_before: int | None = None
     counted: bool = True
     """True to count all matching runs; otherwise the count is 0."""
 
@@ -157,6 +163,12 @@ class Store(Readable, Protocol):
 
     async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
         """Return a page of runs, and the number of runs on all pages. Erased runs are left out."""
+        ...
+
+    async def search(self, listing: Listing) -> list[Run]:
+        """Return the newest runs with the words of `listing.text` in their first message or error, of its principal
+        and agent, in the order of their creation. Other fields of the listing are not used, except `after` (a
+        `created_at` and an id) and `limit`. Runs written by a version without this index are not found."""
         ...
 
     async def size(self) -> int:
@@ -246,8 +258,9 @@ PATIENCE_S = 2.0
 
 
 class Readiness:
-    def __init__(self, store: LogStore, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, store: LogStore, patience_s: float = PATIENCE_S, monotonic: Monotonic = time.monotonic) -> None:
         self._store = store
+        self._monotonic = monotonic
         self._patience_s = patience_s
         self._check: asyncio.Task[ParleyError | None] | None = None
         self._checked_until = 0.0
@@ -258,7 +271,7 @@ class Readiness:
             await self._store.run_ids("", 1)
         except ParleyError as error:
             return error
-        if self._check is None or (self._check.done() and time.monotonic() >= self._checked_until):
+        if self._check is None or (self._check.done() and self._monotonic() >= self._checked_until):
             self._check = asyncio.get_running_loop().create_task(self._check_writing())
         return await asyncio.shield(self._check)
 
@@ -269,5 +282,5 @@ class Readiness:
             await self._store.check_writing(self._patience_s)
         except ParleyError as failure:
             error = failure
-        self._checked_until = time.monotonic() + (FAILS_FOR_S if error else WORKS_FOR_S)
+        self._checked_until = self._monotonic() + (FAILS_FOR_S if error else WORKS_FOR_S)
         return error

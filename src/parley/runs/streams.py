@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Collection
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from parley.errors import CursorBeyondEnd, Invalid, InvalidCursor, ParleyError, RunNotFound, StaleCursor, Stopping
 from parley.ids import RunId
 from parley.runs.rules.events import Event, content_of
+from parley.runs.rules.state import Run, evolve
 from parley.runs.store import READ_BYTES, Readable
 from parley.telemetry import tell
 
@@ -219,7 +221,7 @@ class _Watch:
     __slots__ = ("fetching", "followers", "head", "wanted")
 
     def __init__(self) -> None:
-        self.followers: set[Follower] = set()
+        self.followers: dict[Follower, None] = {}
         self.head = 0
         self.wanted = 0
         self.fetching: asyncio.Task[None] | None = None
@@ -279,7 +281,7 @@ class Streams:
         follower = Follower(self, run_id, after)
         watch = self._watches.setdefault(run_id, _Watch())
         watch.extend(after)
-        watch.followers.add(follower)
+        watch.followers[follower] = None
         return follower
 
     async def follow(self, run_id: RunId, after: int = 0) -> Follower:
@@ -313,7 +315,7 @@ class Streams:
     def leave(self, follower: Follower) -> None:
         watch = self._watches.get(follower.run_id)
         if watch is not None:
-            watch.followers.discard(follower)
+            watch.followers.pop(follower, None)
             if not watch.followers:
                 del self._watches[follower.run_id]
 
@@ -381,3 +383,20 @@ async def entries_upto(store: Readable, run_id: RunId, at: int | None) -> list[E
             "The log of this task is no longer kept from its beginning, so it cannot be forked.", floor=head.floor
         )
     return entries
+
+
+async def outgrown(streams: Streams, run: Run, generation: int, limit_s: float) -> Run:
+    """Wait until a run has a higher generation than this one, for at most `limit_s` seconds. Return the run as it is
+    then. A run that has ended gets no further generation, so there is nothing to wait for."""
+    now = asyncio.get_running_loop().time
+    until = now() + limit_s
+    if run.generation > generation or run.ended:
+        return run
+    with await streams.follow(run.id, run.version) as follower, suppress(Stopping, StaleCursor):
+        while run.generation <= generation and not run.ended:
+            if not (events := await follower.next(max(0.0, until - now()))):
+                break
+            for event in events:
+                if event.payload is not None:
+                    run = evolve(run, run.id, event.seq, event.at, event.payload)
+    return run

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 class Wakeups:
     def __init__(self) -> None:
-        self._events: dict[str, set[asyncio.Event]] = {}
+        self._events: dict[str, dict[asyncio.Event, None]] = {}
         self._marks: dict[str, int] = {}
 
     @property
@@ -35,14 +35,14 @@ class Wakeups:
     def subscribed(self, names: Iterable[str]) -> Generator[asyncio.Event, None, None]:
         """Yield an event that is set when one of the names is woken. Subscribe before checking, so that nothing is
         missed."""
-        event, names = asyncio.Event(), set(names)
+        event, names = asyncio.Event(), dict.fromkeys(names)
         for name in names:
-            self._events.setdefault(name, set()).add(event)
+            self._events.setdefault(name, {})[event] = None
         try:
             yield event
         finally:
             for name in names:
-                self._events[name].discard(event)
+                self._events[name].pop(event, None)
                 if not self._events[name]:
                     del self._events[name]
                     self._marks.pop(name, None)

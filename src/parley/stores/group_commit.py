@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from parley.clock import Monotonic
 from parley.errors import ParleyError, StoreUnavailable
 from parley.ids import RunId
 from parley.runs.store import Append, Done
@@ -18,9 +19,10 @@ Commit = Callable[[list[Append]], Awaitable[dict[RunId, ParleyError]]]
 
 
 class Writer:
-    def __init__(self, commit: Commit, most: int = MAX_BATCH) -> None:
+    def __init__(self, commit: Commit, most: int = MAX_BATCH, monotonic: Monotonic = time.monotonic) -> None:
         self._commit = commit
         self._most = most
+        self._monotonic = monotonic
         self._waiting: list[Waiting] = []
         self._wake = asyncio.Event()
         self._closed = False
@@ -34,7 +36,7 @@ class Writer:
 
     def stuck(self, patience_s: float) -> bool:
         """Return whether the writer has ended, or its commit takes longer than this."""
-        return self._task.done() or (self._since is not None and time.monotonic() - self._since > patience_s)
+        return self._task.done() or (self._since is not None and self._monotonic() - self._since > patience_s)
 
     async def close(self) -> None:
         """Commit everything that was handed in, then stop."""
@@ -49,7 +51,7 @@ class Writer:
                 await self._wake.wait()
                 continue
             batch, self._waiting = parted(self._waiting, self._most)
-            self._since = time.monotonic()
+            self._since = self._monotonic()
             try:
                 failed = await self._commit([append for append, _ in batch])
             except Exception as error:  # noqa: BLE001 - if the writer died silently, all callers would wait forever

@@ -13,6 +13,7 @@ from parley.runs.rules.events import Event
 from parley.runs.rules.state import Run, State, erased
 from parley.runs.store import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
 from parley.stores.documents import MemoryLibrary
+from parley.stores.search import query_words, row_words
 
 
 class MemoryStore:
@@ -104,6 +105,12 @@ class MemoryStore:
             page = [run for run in found if listing.after is None or (run.status_at, run.id) < listing.after]
         return page[: listing.limit], len(found) if listing.counted else 0
 
+    async def search(self, listing: Listing) -> list[Run]:
+        asked = set(query_words(listing))
+        found = [head.run for head in self._heads.values() if head.run.principal]
+        found = sorted((run for run in found if asked <= set(row_words(run))), key=_place, reverse=True)
+        return [run for run in found if listing.after is None or _place(run) < listing.after][: listing.limit]
+
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
         return sorted(run for run in self._heads if run > after)[:limit]
 
@@ -183,5 +190,11 @@ def _matches(run: Run, listing: Listing) -> bool:
         and listing.conversation in (None, run.conversation)
         and listing.state in (None, run.state)
         and (listing.since is None or run.status_at >= listing.since)
+        and (listing.created_from is None or run.created_at >= listing.created_from)
+        and (listing.created_before is None or run.created_at < listing.created_before)
         and run.id.startswith(listing.prefix)
     )
+
+
+def _place(run: Run) -> tuple[int, str]:
+    return run.created_at, run.id

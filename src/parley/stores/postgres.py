@@ -30,6 +30,7 @@ from parley.stores.queries import (
     wake_time,
 )
 from parley.stores.schema import Phase, migrate_postgres
+from parley.stores.search import POSTGRES_NOTE, postgres_rows, postgres_search
 from parley.telemetry import tell
 
 MAX_TRIES = 5
@@ -72,7 +73,8 @@ WITH given AS (
     $1::text[], $2::bigint[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::boolean[], $8::bigint[],
     $9::bigint[], $10::bytea[]
   ) AS row (run_id, expected, version, hash, state, owner, ended, updated_at, status_at, body)
-), locked AS ({_LOCK}), written AS ({_UPDATE}), logged AS ({_LOG.format(*range(11, 17))})
+), locked AS ({_LOCK}), written AS ({_UPDATE}), logged AS ({_LOG.format(*range(11, 17))}),
+searched AS ({POSTGRES_NOTE.format(*range(17, 20))})
 SELECT run_id FROM written"""
 
 _WRITE_ALL = f"""
@@ -91,7 +93,7 @@ WITH given AS (
   ON CONFLICT (run_id) DO NOTHING RETURNING run_id
 ), written AS (
   SELECT run_id FROM updated UNION ALL SELECT run_id FROM inserted
-), logged AS ({_LOG.format(*range(15, 21))})
+), logged AS ({_LOG.format(*range(15, 21))}), searched AS ({POSTGRES_NOTE.format(*range(21, 24))})
 SELECT run_id FROM written"""
 
 _WRITE_KEYS = f"""
@@ -223,6 +225,10 @@ class PostgresStore:
         total = await self._one(count, *values) if listing.counted else None
         return [_decode_run(row[0]) for row in rows], total[0] if total else 0
 
+    async def search(self, listing: Listing) -> list[Run]:
+        sql, values = postgres_search(listing)
+        return [_decode_run(row[0]) for row in await self._pool.fetch(numbered(sql), *values)]
+
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
         rows = await self._pool.fetch(
             "SELECT run_id FROM runs WHERE run_id > $1 ORDER BY run_id LIMIT $2", after, limit
@@ -341,7 +347,8 @@ async def _write_runs(connection: Connection, appends: list[Append]) -> dict[Run
     known = all(append.expected for append in appends)
     rows = zip(*map(_known_row if known else _full_row, appends), strict=True)
     events = zip(*(_event_row(event) for append in appends for event in append.events), strict=True)
-    written = {row[0] for row in await connection.fetch(_WRITE_KNOWN if known else _WRITE_ALL, *rows, *events)}
+    sql, search = _WRITE_KNOWN if known else _WRITE_ALL, postgres_rows(appends)
+    written = {row[0] for row in await connection.fetch(sql, *rows, *events, *search)}
     return {
         append.run.id: VersionConflict("The run has changed since it was read.")
         for append in appends

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from parley.ids import RunId
 from parley.runs.rules.events import Event
 from parley.runs.rules.state import FOLD, Run, State, evolve
+from parley.runs.rules.view import generation_known, snapshot_run
 from parley.runs.store import Head, Listing
 
 LAST = "\x7f"
@@ -51,6 +52,7 @@ def filters(listing: Listing, least: str = ">=", below: str = "<") -> tuple[str,
     alone = listing.conversation is not None or named
     by_status = not (listing.newest or listing.oldest)
     principal, id_ = _hidden("principal", alone), _hidden("run_id", not named)
+    created = "created_at + 0" if named or by_status else "created_at"
     agent, state = _hidden("agent", alone or by_status), _hidden("state", alone or by_status)
     asked: list[tuple[str, object]] = [
         (f"{principal} = ?", listing.principal),
@@ -58,6 +60,8 @@ def filters(listing: Listing, least: str = ">=", below: str = "<") -> tuple[str,
         (f"{_hidden('conversation', named)} = ?", listing.conversation),
         (f"{state} {_states(listing.state)}", listing.state and listing.state.value),
         ("status_at >= ?", listing.since),
+        (f"{created} >= ?", listing.created_from),
+        (f"{created} < ?", listing.created_before),
         (f"{id_} {least} ?", listing.prefix or None),
         (f"{id_} {below} ?", listing.prefix + LAST if listing.prefix else None),
     ]
@@ -106,17 +110,30 @@ Read = Callable[[RunId, int, int], Awaitable[list[Event]]]
 # Why: docs/decisions/runs.md#fold-a-row-again-when-other-rules-wrote-it
 async def refolded(head: Head, read: Read) -> Head:
     """Fold the log again if an older process wrote the row, which then has less than its log; only if the log is still
-    complete."""
-    if head.run.fold == FOLD or head.floor:
+    complete. Otherwise only the generation is added."""
+    if head.run.fold == FOLD:
         return head
+    if head.floor:
+        return await _with_generation(head, read)
     run: Run | None = None
     while run is None or run.version < head.run.version:
         seq = run.version if run is not None else 0
         events = await read(head.run.id, seq, min(PAGE, head.run.version - seq))
         for event in events:
             if event.payload is None:
-                return head
+                return replace(head, run=generation_known(head.run))
             run = evolve(run, event.run, event.seq, event.at, event.payload)
         if not events:
-            return head
+            return replace(head, run=generation_known(head.run))
     return replace(head, run=run)
+
+
+async def _with_generation(head: Head, read: Read) -> Head:
+    """Take the generation of an ended run from its snapshot and the few events that may be left after it."""
+    if not head.snapshot:
+        return replace(head, run=generation_known(head.run))
+    run = snapshot_run(head.snapshot)
+    for event in await read(run.id, head.floor, PAGE):
+        if event.payload is not None:
+            run = evolve(run, event.run, event.seq, event.at, event.payload)
+    return replace(head, run=replace(head.run, generation=run.generation))

@@ -39,6 +39,7 @@ from parley.stores.nonces import (
 )
 from parley.stores.queries import SLEEPING, filters, owner_column, paged, refolded, state_column, wake_time
 from parley.stores.schema import migrate_sqlite
+from parley.stores.search import sqlite_search, write_search
 from parley.stores.sqlite_file import LOCK, check, lock, opening, unavailable
 from parley.telemetry import tell
 
@@ -182,6 +183,10 @@ class SqliteReader:
         count = f"SELECT count(*) FROM runs WHERE {where}"
         total = await self._one(count, *values) if listing.counted else None
         return [_decode_run(row[0]) for row in rows], total[0] if total else 0
+
+    async def search(self, listing: Listing) -> list[Run]:
+        sql, values = sqlite_search(listing)
+        return [_decode_run(row[0]) for row in await self._all(sql, *values)]
 
     async def run_ids(self, after: str, limit: int) -> list[RunId]:
         rows = await self._all("SELECT run_id FROM runs WHERE run_id > ? ORDER BY run_id LIMIT ?", after, limit)
@@ -438,6 +443,7 @@ def _write_all(connection: sqlite3.Connection, appends: list[Append], arrivals: 
         if rows and connection.executemany(sql, rows).rowcount != len(rows):
             raise _Rival
     connection.executemany(_INSERT_EVENT, [_event_row(event) for append in appends for event in append.events])
+    write_search(connection, appends)
     for append in appends:
         for change in append.changes:
             for sql, values, must in statements(change):

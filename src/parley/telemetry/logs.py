@@ -26,7 +26,8 @@ WARNINGS = frozenset(
         "replica.died", "retention.failed", "runtime.not_noted", "secrets.readable_by_others", "signals.lost",
         "signing.key_unreadable",
         "slots.vacated", "step.broken", "stream.broken", "tool.broken", "tool.failed", "tool.token_unreadable",
-        "telemetry.failed", "tool.unwatched", "turn.broken", "turn.not_salvaged", "turn.stuck", "urls.unavailable",
+        "telemetry.failed", "tool.unwatched", "traceback.not_stored", "turn.broken", "turn.not_salvaged", "turn.stuck",
+        "urls.unavailable",
     }
 )  # fmt: skip
 QUIET = frozenset(

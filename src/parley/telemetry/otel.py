@@ -43,10 +43,10 @@ _A2A = {"agent": "a2a.agent.name", "run": "a2a.task.id", "conversation": "a2a.co
 _LABELS = ("agent", "code", "how", "state")
 _FAILED = frozenset(("error", "failed"))
 _UNCOUNTED = "span.ended"
+"""Not counted: the exported spans give the number of spans."""
 _MODEL_CALL = "model.call"
 _MEASURED = ("provider", "model", "response_model", "agent")
 """Fields of a model call that are attributes of its metrics."""
-"""Not counted: the exported spans give the number of spans."""
 
 _propagator = TraceContextTextMapPropagator()
 

@@ -28,7 +28,7 @@ class AgentRun(Answer, frozen=True):
 
 
 def run(
-    agent: Driver | str | Path,
+    agent: Driver | str | Path | object,
     content: Content,
     *,
     answers: Iterable[Content] = (),
@@ -44,7 +44,7 @@ def run(
 
 
 async def run_async(
-    agent: Driver | str | Path,
+    agent: Driver | str | Path | object,
     content: Content,
     *,
     answers: Iterable[Content] = (),
@@ -68,7 +68,7 @@ async def run_async(
     return AgentRun(**structs.asdict(answer), questions=asked, events=tuple(events))
 
 
-def _only(agent: Driver | str | Path) -> Driver:
+def _only(agent: Driver | str | Path | object) -> Driver:
     found = read_agents([agent]).drivers
     if len(found) != 1:
         raise ConfigurationError(f"{agent} has {len(found)} agents: pass one of them.", field="agent")

@@ -19,11 +19,11 @@ class LogWriter:
         self.run_id = run_id or new_run_id()
         self.run: Run | None = None
         self.events: list[Event] = []
-        self._principal = principal
+        self.principal = principal
         self._at = at
 
     def start(self, *keys: Key) -> Append:
-        submitted = Submitted("agent", ConversationId("conversation"), self._principal)
+        submitted = Submitted("agent", ConversationId("conversation"), self.principal)
         return self.append(submitted, InputReceived(Message("m", WORDS)), keys=keys)
 
     def append(self, *payloads: Payload, keys: tuple[Key, ...] = (), expired_before: int = 0) -> Append:

@@ -15,9 +15,21 @@ import pytest
 from msgspec.structs import replace
 
 from parley.errors import KeyTaken, StoreUnavailable, VersionConflict
-from parley.ids import RunId, new_run_id
+from parley.ids import ConversationId, RunId, new_run_id
 from parley.runs.log import all_runs, verify_run
-from parley.runs.rules.events import Canceled, Completed, Event, Noted, Started, Suspended, Woken
+from parley.runs.rules.content import Message, text_part
+from parley.runs.rules.events import (
+    Canceled,
+    Completed,
+    Event,
+    Failed,
+    InputReceived,
+    Noted,
+    Started,
+    Submitted,
+    Suspended,
+    Woken,
+)
 from parley.runs.rules.state import Run, State, erased
 from parley.runs.store import LASTING, READ_BYTES, Append, Head, Key, Listing
 from parley.runs.store import LogStore as Store
@@ -345,6 +357,36 @@ class StoreContract:
         assert await listed(conversation="conversation", agent="agent", principal="local") == [4, 3, 2, 1, 0]
         for nobody in ({"conversation": "x"}, {"agent": "x"}, {"principal": "user:x"}):
             assert await listed(**nobody) == []
+
+    async def test_runs_are_found_by_the_words_of_their_first_message_and_error(self, store: Store) -> None:
+        asked = ["Zürich, by train", "Lisbon by TRAIN", "東京 by ship", "lisbon train"]
+        logs = [LogWriter(principal=f"user:{number // 2}", at=1000 * number) for number in range(1, 5)]
+        for log, text in zip(logs, asked, strict=True):
+            submitted = Submitted("agent", ConversationId("c"), log.principal)
+            await put(store, log.append(submitted, InputReceived(Message("m", (text_part(text),)))))
+        await put(store, logs[0].append(Started(1, "r"), Failed("agent_error", "No ticket left.")))
+        await put(store, logs[1].append(InputReceived(Message("n", (text_part("and a ticket"),)))))
+
+        async def found(text: str, **more: Any) -> list[int]:
+            runs = await store.search(Listing(text=text, **more))
+            return [[log.run_id for log in logs].index(run.id) for run in runs]
+
+        assert await found("train") == [3, 1, 0]
+        assert await found("Lisbon train!") == [3, 1]
+        assert await found("zurich") == [0]
+        assert await found("京") == [2]
+        assert await found("ticket") == [0]
+        assert await found("agent_error") == [0]
+        assert await found("tra") == []
+        assert await found("train", principal="user:1") == [1]
+        assert await found("train", agent="other") == []
+        assert await found("train", limit=1) == [3]
+        assert await found("train", after=(logs[3].events[0].at, logs[3].run_id)) == [1, 0]
+        assert await found("train", after=(2000, "")) == [0]
+        assert await found("train", after=(1 << 62, "")) == [3, 1, 0]
+        await put(store, logs[3].append(Completed()))
+        await store.erase(logs[3].run_id)
+        assert await found("train") == [1, 0]
 
     async def test_what_is_trimmed_is_gone_and_the_rest_still_verifies(self, store: Store) -> None:
         log = LogWriter()

@@ -339,7 +339,7 @@ async def test_the_card_says_where_and_how(server: Server, clients: Clients) -> 
     assert card["name"] == "Echo"
     assert card["supportedInterfaces"] == [
         {"url": server.agent("echo"), "protocolBinding": binding, "protocolVersion": version}
-        for version in ("1.0", "0.3")
+        for version in ("1.0", "1.1", "0.3")
         for binding in ("JSONRPC", "HTTP+JSON")
     ]
     assert (card["url"], card["protocolVersion"], card["preferredTransport"]) == (

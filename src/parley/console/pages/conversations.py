@@ -162,7 +162,7 @@ class ConversationPages:
             return None
         entries = list(timeline.entries.values())[-ENTRIES:]
         place, form = await place_in_queue(self._desk.exchange, runs[0]), answer_form(timeline.expects)
-        return RunSeen(timeline.run or runs[0], entries, 0, place, form)
+        return RunSeen(timeline.run or runs[0], entries, 0, place, form, decisions=timeline.decisions)
 
     async def _exports(self, owner: Principal, conversation: str) -> "list[tuple[str, object]]":
         """Recent export files, with their links."""

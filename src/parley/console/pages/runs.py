@@ -1,17 +1,29 @@
-"""Pages for runs: the filtered list, one run with its live timeline, and the inbox."""
+"""Pages for runs: the filtered list, and one run with its live timeline."""
 
+import re
+import shlex
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from parley.console.request import ConsoleContext, Page, PageRequest
+from parley.clock import now_ms
+from parley.console.gantt import MOST_EVENTS, TYPES, Gantt, drawn
+from parley.console.live import LiveRow, LiveRows, live_list
+from parley.console.pages.inbox import count_waiting
+from parley.console.request import ConsoleContext, Handler, Page, PageRequest
 from parley.console.responses import PageReply, PageStream, redirect, run_path
-from parley.console.timeline import TimelineEntry, frames, is_image, read_earlier, read_timeline
-from parley.errors import Invalid, NotFound, RunNotFound
+from parley.console.timeline import Decision, TimelineEntry, frames, is_image, read_earlier, read_timeline
+from parley.errors import Invalid, NotFound, ParleyError, RunNotFound
 from parley.faces.a2a.downloads import content_of_part, saved
 from parley.http.requests import header, page_cursor, place_token
 from parley.ids import is_id, new_id
-from parley.runs.listing import newest, place_in_queue, waiting
+from parley.runs.listing import RunListing, newest, place_in_queue, waiting
 from parley.runs.requests import Branch, Send
-from parley.runs.rules.access import Principal
 from parley.runs.rules.answers import AnswerForm, answer_form, answer_parts
 from parley.runs.rules.content import Message, Part, text_of, text_part
 from parley.runs.rules.events import content_of
@@ -21,6 +33,31 @@ from parley.runs.store import Listing
 PAGE = 30
 WAITS = "waiting"
 """Filter value for runs that wait for input, in any state."""
+MAX_FILTER = 200
+_ID_START = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{0,27}")
+"""A text that is taken for the beginning of a run's id."""
+
+
+class RunFilters(Struct, frozen=True):
+    """Filters of the list, as in its address."""
+
+    q: str = ""
+    state: str = ""
+    agent: str = ""
+    principal: str = ""
+    conversation: str = ""
+    since: str = ""
+    until: str = ""
+    id: str = ""
+
+    @property
+    def query(self) -> dict[str, str]:
+        return {name: value for name in self.__struct_fields__ if (value := getattr(self, name))}
+
+    @property
+    def more(self) -> bool:
+        """True if a filter is set that is folded away by default."""
+        return bool(self.principal or self.conversation or self.since or self.until)
 
 
 class RunsPages:
@@ -28,42 +65,142 @@ class RunsPages:
         self._desk = desk
 
     def pages(self) -> list[Page]:
-        return [Page("GET", "/runs", self.list)]
+        return [
+            Page("GET", "/runs", self.list),
+            Page("GET", "/runs/live", self.live),
+            Page("POST", "/runs/cancel", self._bulk(self._cancel), "send"),
+            Page("POST", "/runs/retry", self._bulk(self._retry), "send"),
+        ]
 
     async def list(self, visit: PageRequest) -> PageReply:
-        query = visit.query
-        state, agent, text = query.get("state", ""), query.get("agent", ""), query.get("id", "").strip()
-        if text and (found := await self._named(visit, text)) is not None:
+        chosen = _filters(visit)
+        if (found := await self._named(visit, chosen)) is not None:
             return redirect(run_path(found.id))
-        if text and not is_id(text):
-            raise Invalid("A run ID may contain only letters, digits and ._:@/+=~-", field="id")
-        listing = Listing(
-            self._desk.owner(visit.principal),
-            agent or None,
-            state=_state(state),
-            after=page_cursor(query.get("after", "")),
-            limit=PAGE,
-            prefix=text,
-        )
-        look = waiting if state == WAITS else newest
-        shelf = await look(self._desk.exchange.store, listing)
+        shelf = await self._read(visit, chosen)
         return visit.page(
             "runs.html",
             title="Runs",
             runs=shelf.runs,
             next=place_token(shelf.after),
-            first=not query.get("after"),
+            first=not visit.query.get("after"),
             agents=self._desk.agents(visit.principal),
             states=[one.value for one in State],
-            chosen={"state": state, "agent": agent, "id": text},
+            chosen=chosen,
+            all=visit.principal.may("admin"),
+            done=_outcome(visit),
         )
 
-    async def _named(self, visit: PageRequest, text: str) -> Run | None:
+    async def live(self, visit: PageRequest) -> PageStream:
+        """Stream the first page of the list as it changes."""
+        chosen, every = _filters(visit), visit.principal.may("admin")
+
+        async def read() -> LiveRows:
+            runs = (await self._read(visit, chosen)).runs
+            return LiveRows(
+                [
+                    LiveRow(f"run-{run.id}", run.version, partial(visit.piece, "_run_row.html", run=run, all=every))
+                    for run in runs
+                ],
+                {"waiting": await count_waiting(self._desk, visit.principal)},
+            )
+
+        await read()
+        return live_list(self._desk.exchange, read)
+
+    async def _read(self, visit: PageRequest, chosen: RunFilters) -> RunListing:
+        after = page_cursor(visit.query.get("after", ""))
+        owner = self._desk.owner(visit.principal)
+        listing = Listing(
+            owner if owner is not None else chosen.principal or None,
+            chosen.agent or None,
+            chosen.conversation or None,
+            state=_state(chosen.state),
+            after=after,
+            limit=PAGE,
+            prefix=chosen.id,
+            text=chosen.q,
+            created_from=day_start(chosen.since, "since"),
+            created_before=day_start(chosen.until, "until", 1),
+        )
+        look = waiting if chosen.state == WAITS else newest
+        return await look(self._desk.exchange.store, listing)
+
+    async def _named(self, visit: PageRequest, chosen: RunFilters) -> Run | None:
         """The run with exactly this id: a visitor who pastes a whole id goes straight to the run."""
-        try:
-            return await self._desk.exchange.visible(text, visit.principal)
-        except RunNotFound:
-            return None
+        for text in (chosen.id, chosen.q):
+            try:
+                return await self._desk.exchange.visible(text, visit.principal) if text else None
+            except RunNotFound:
+                continue
+        return None
+
+    def _bulk(self, act: Callable[[PageRequest, str], Awaitable[object]]) -> Handler:
+        """Apply an action to every selected run, and count those that refuse it."""
+
+        async def handle(visit: PageRequest) -> PageReply:
+            form = await visit.form()
+            chosen = [name.removeprefix("run.") for name in form if name.startswith("run.")]
+            if not chosen:
+                raise Invalid("Select at least one run.", field="run")
+            refused = 0
+            for run_id in chosen:
+                try:
+                    await act(visit, run_id)
+                except ParleyError:
+                    refused += 1
+            back = dict(parse_qsl(form.get("query", "")[:4000]))
+            named = {name: value for name, value in back.items() if name in RunFilters.__struct_fields__}
+            told = {"done": len(chosen) - refused, "refused": refused}
+            return redirect(f"/runs?{urlencode({**named, **told})}")
+
+        return handle
+
+    async def _cancel(self, visit: PageRequest, run_id: str) -> None:
+        run = await self._desk.exchange.visible(run_id, visit.principal)
+        await self._desk.exchange.cancel(run.id, visit.principal)
+
+    async def _retry(self, visit: PageRequest, run_id: str) -> None:
+        await self._desk.exchange.retry(run_id, visit.principal)
+
+
+def _filters(visit: PageRequest) -> RunFilters:
+    query = visit.query
+    given = (
+        query.get("q", ""),
+        query.get("state", ""),
+        query.get("agent", ""),
+        query.get("principal", ""),
+        query.get("conversation", ""),
+        query.get("since", ""),
+        query.get("until", ""),
+        query.get("id", ""),
+    )
+    chosen = RunFilters(*(text.strip()[:MAX_FILTER] for text in given))
+    if not chosen.id and _ID_START.fullmatch(chosen.q):
+        chosen = replace(chosen, id=chosen.q, q="")
+    if chosen.id and not is_id(chosen.id):
+        raise Invalid("A run ID may contain only letters, digits and ._:@/+=~-", field="id")
+    return chosen
+
+
+def _outcome(visit: PageRequest) -> str:
+    """The result of an action on several runs, which its redirect counts in the address."""
+    done, refused = visit.query.get("done", ""), visit.query.get("refused", "")
+    if not (done.isdecimal() and refused.isdecimal()):
+        return ""
+    told = f"Done for {int(done[:4])} run{'' if int(done[:4]) == 1 else 's'}."
+    return told if refused == "0" else f"{told} {int(refused[:4])} could not be changed in their present state."
+
+
+def day_start(text: str, field: str, later: int = 0) -> int | None:
+    """The beginning of a day in UTC (ms), or of the day that many days later."""
+    if not text:
+        return None
+    try:
+        day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+        return max(0, int((day + timedelta(days=later)).timestamp() * 1000))
+    except (ValueError, OverflowError):
+        raise Invalid(f"{field} must be a date such as 2026-01-31.", field=field) from None
 
 
 def _state(name: str) -> State | None:
@@ -79,6 +216,7 @@ def _state(name: str) -> State | None:
 
 ENTRIES = 100
 RAW = 50
+MOST_CHILDREN = 50
 
 
 class RunSeen(Struct):
@@ -91,6 +229,8 @@ class RunSeen(Struct):
     place: int | None
     """Position in the queue; None if the run is not queued."""
     form: AnswerForm
+    traceback: str = ""
+    decisions: tuple[Decision, ...] = ()
 
 
 class RunPages:
@@ -102,11 +242,13 @@ class RunPages:
         return [
             Page("GET", f"{at}/events", self.events),
             Page("GET", f"{at}/raw", self.raw),
+            Page("GET", f"{at}/bars", self.bars),
             Page("GET", f"{at}/timeline", self.fragment),
             Page("GET", f"{at}/parts/{{seq:int}}/{{number:int}}", self.part),
             Page("GET", f"{at}/text/{{artifact:path}}", self.text),
             Page("POST", f"{at}/answer", self.answer, "send"),
             Page("POST", f"{at}/cancel", self.cancel, "send"),
+            Page("POST", f"{at}/retry", self.retry, "send"),
             Page("POST", f"{at}/fork", self.fork, "send"),
             Page("GET", at, self.show),
         ]
@@ -114,21 +256,49 @@ class RunPages:
     async def show(self, visit: PageRequest) -> PageReply:
         run = await self._run(visit)
         before = _number(visit.query.get("before", "0"), "before")
-        seen = await self._seen(run, before)
+        seen = await self._seen(visit, run, before)
+        children = await self._children(visit, run)
         return visit.page(
             "run.html",
             title=f"Run {run.id[-8:]}",
             crumbs=[("Runs", "/runs")],
             seen=seen,
             run=seen.run,
+            children=children,
+            gantt=await self._gantt(run, children),
             past=bool(before),
             base_url=self._desk.base_url,
+            fork_at=_number(visit.query.get("fork", "") or "0", "fork"),
+            curl=self._curl(seen.run),
         )
 
     async def fragment(self, visit: PageRequest) -> PageReply:
         """The timeline alone, for embedding in another page."""
-        seen = await self._seen(await self._run(visit), 0)
+        seen = await self._seen(visit, await self._run(visit), 0)
         return visit.fragment("_timeline.html", seen=seen, run=seen.run, past=False)
+
+    async def bars(self, visit: PageRequest) -> PageReply:
+        """The bars alone, for a script that shows them again while the run works."""
+        run = await self._run(visit)
+        gantt = await self._gantt(run, await self._children(visit, run))
+        return visit.fragment("_gantt.html", gantt=gantt)
+
+    async def _gantt(self, run: Run, children: tuple[Run, ...]) -> Gantt:
+        events = await self._desk.exchange.store.read_types(run.id, TYPES, 0, MOST_EVENTS)
+        return drawn(events, run, {child.id: child for child in children}, now_ms())
+
+    async def _children(self, visit: PageRequest, run: Run) -> tuple[Run, ...]:
+        heads = [await self._desk.exchange.store.head(child) for child in run.children[:MOST_CHILDREN]]
+        found = [head.run for head in heads if head is not None]
+        return tuple(child for child in found if self._desk.exchange.permits(child, visit.principal))
+
+    def _curl(self, run: Run) -> str:
+        """A command that sends the first message of a run again."""
+        message = {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": run.title}]}
+        body = msgspec.json.encode({"message": message}).decode()
+        key = '-H "X-API-Key: $PARLEY_API_KEY" ' if self._desk.beside.settings.auth == "required" else ""
+        address = shlex.quote(f"{self._desk.base_url}/agents/{run.agent}/message:send")
+        return f"curl {address} -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' {key}-d {shlex.quote(body)}"
 
     async def events(self, visit: PageRequest) -> PageStream:
         """Stream the log from a cursor as changes of the timeline: first stored events, then live ones."""
@@ -192,6 +362,11 @@ class RunPages:
         await self._desk.exchange.cancel(run.id, visit.principal)
         return await self._done(visit, run.id, form)
 
+    async def retry(self, visit: PageRequest) -> PageReply:
+        run, _ = await self._run(visit), await visit.form()
+        outcome = await self._desk.exchange.retry(run.id, visit.principal)
+        return redirect(run_path(outcome.run.id))
+
     async def fork(self, visit: PageRequest) -> PageReply:
         """Fork a run. Without a message, the fork repeats the last input."""
         run, form = await self._run(visit), await visit.form()
@@ -202,6 +377,9 @@ class RunPages:
         return redirect(run_path(outcome.run.id))
 
     async def _done(self, visit: PageRequest, run_id: str, form: dict[str, str]) -> PageReply:
+        if visit.wants_fragment and form.get("back") == "inbox":
+            run = await self._desk.exchange.visible(run_id, visit.principal)
+            return visit.fragment("_outcome.html", run=run, text="")
         if visit.wants_fragment:
             return PageReply(status=204)
         return redirect("/inbox" if form.get("back") == "inbox" else run_path(run_id))
@@ -209,14 +387,15 @@ class RunPages:
     async def _run(self, visit: PageRequest) -> Run:
         return await self._desk.exchange.visible(visit.path["id"], visit.principal)
 
-    async def _seen(self, run: Run, before: int) -> RunSeen:
+    async def _seen(self, visit: PageRequest, run: Run, before: int) -> RunSeen:
         exchange = self._desk.exchange
         timeline = await (read_earlier(exchange, run, before) if before else read_timeline(exchange, run.id))
         shown = [entry for entry in timeline.entries.values() if not before or entry.seq < before]
         earlier = shown[-ENTRIES].seq if len(shown) > ENTRIES else timeline.start + 1 if timeline.partial else 0
         current = run if before else timeline.run or run
         place, form = await place_in_queue(exchange, run), answer_form(timeline.expects)
-        return RunSeen(current, shown[-ENTRIES:], earlier, place, form)
+        traceback = await self._desk.beside.tracebacks.read(current, visit.principal)
+        return RunSeen(current, shown[-ENTRIES:], earlier, place, form, traceback, timeline.decisions)
 
 
 def _number(text: str, field: str) -> int:
@@ -228,51 +407,3 @@ def _number(text: str, field: str) -> int:
 def _saved(part: Part) -> PageReply:
     content, media = content_of_part(part)
     return PageReply(content, 200, media, [*saved(part)])
-
-
-# The inbox: runs that wait for input, each with a form to answer.
-
-INBOX_PAGE = 15
-MOST_COUNTED = 99
-MAX_QUESTION = 4000
-
-
-class Question(Struct, frozen=True):
-    run: Run
-    text: str
-    asked: str
-    """First message of the run."""
-    form: AnswerForm
-
-
-async def count_waiting(desk: ConsoleContext, principal: Principal) -> int:
-    shelf = await waiting(desk.exchange.store, Listing(desk.owner(principal), limit=MOST_COUNTED))
-    return len(shelf.runs) + (shelf.after is not None)
-
-
-class InboxPages:
-    def __init__(self, desk: ConsoleContext) -> None:
-        self._desk = desk
-
-    def pages(self) -> list[Page]:
-        return [Page("GET", "/inbox", self.list)]
-
-    async def list(self, visit: PageRequest) -> PageReply:
-        after = page_cursor(visit.query.get("after", ""))
-        listing = Listing(self._desk.owner(visit.principal), after=after, limit=INBOX_PAGE)
-        shelf = await waiting(self._desk.exchange.store, listing)
-        return visit.page(
-            "inbox.html",
-            title="Inbox",
-            questions=[await self._question(run) for run in shelf.runs],
-            next=place_token(shelf.after),
-            first=after is None,
-            served=self._desk.exchange.agents,
-        )
-
-    async def _question(self, run: Run) -> Question:
-        view = await self._desk.exchange.view(run.id, told=True)
-        asked = next((text_of(said.parts) for said in view.history if said.role == "user"), "")
-        said = view.status.said
-        form = answer_form(await self._desk.exchange.expected_answer(run))
-        return Question(run, text_of(said.parts)[:MAX_QUESTION] if said else "", asked, form)

@@ -1,5 +1,5 @@
 // <answer-box>: Enter sends a text, Shift+Enter adds a new line. The draft survives a page reload.
-import { complain, post } from "./ask.js";
+import { complain, fragment, post } from "./ask.js";
 
 class AnswerBox extends HTMLElement {
   connectedCallback() {
@@ -18,6 +18,10 @@ class AnswerBox extends HTMLElement {
       if (ok) {
         sessionStorage.removeItem(place);
         if (text) text.value = "";
+        if (html) {
+          this.replaceChildren(fragment(html));
+          this.dispatchEvent(new CustomEvent("answered", { bubbles: true }));
+        }
       } else {
         complain(form, html);
       }

@@ -2,6 +2,7 @@
 const EVERY_MS = 15_000;
 const WORDS = { on: "Connected", again: "Connecting…", off: "No connection" };
 let heard = Date.now();
+let told = () => {};
 
 export function tellConnection(state) {
   if (state === "on") heard = Date.now();
@@ -14,14 +15,17 @@ export function tellConnection(state) {
 async function look() {
   if (document.hidden || Date.now() - heard < EVERY_MS) return;
   try {
-    const reply = await fetch("/healthz", { cache: "no-store" });
-    tellConnection(reply.ok ? "on" : "off");
+    const reply = await fetch("/console/inbox/count", { cache: "no-store" });
+    tellConnection(reply.ok || reply.redirected ? "on" : "off");
+    if (reply.ok && !reply.redirected) told((await reply.json()).waiting);
   } catch {
     tellConnection("off");
   }
 }
 
-export function watchConnection() {
+// `count` is called with the number of open questions, which the same request brings.
+export function watchConnection(count) {
+  told = count;
   setInterval(look, EVERY_MS / 3);
   addEventListener("offline", () => tellConnection("off"));
   addEventListener("online", look);

@@ -2,6 +2,7 @@
 import "./copy.js";
 import { keepTimes } from "./times.js";
 import { watchConnection } from "./connection.js";
+import { tellWaiting } from "./live.js";
 
 const button = document.querySelector(".menu-button");
 const body = document.getElementById("nav");
@@ -17,4 +18,4 @@ document.addEventListener("keydown", (event) => {
   }
 });
 keepTimes();
-watchConnection();
+watchConnection(tellWaiting);

@@ -63,3 +63,21 @@ class RunTimeline extends HTMLElement {
   }
 }
 customElements.define("run-timeline", RunTimeline);
+
+// <run-bars>: shows the bars again while the run changes, at most once a second.
+class RunBars extends HTMLElement {
+  #timer = 0;
+
+  connectedCallback() {
+    document.addEventListener("run-changed", () => {
+      this.#timer ||= setTimeout(() => this.#load(), 1000);
+    });
+  }
+
+  async #load() {
+    const reply = await fetch(this.dataset.src, { headers: { "X-Requested-With": "parley" } }).catch(() => null);
+    this.#timer = 0;
+    if (reply?.ok) this.replaceChildren(fragment(await reply.text()));
+  }
+}
+customElements.define("run-bars", RunBars);

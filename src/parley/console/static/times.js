@@ -14,8 +14,21 @@ function said(at, now) {
   return day.format(at);
 }
 
+function elapsed(ms) {
+  const seconds = Math.max(0, Math.floor(ms / 1000));
+  if (seconds < 60) return `${seconds} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${seconds % 60} s`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
 export function tellTimes(root = document) {
   const now = Date.now();
+  for (const element of root.querySelectorAll("time[data-running]")) {
+    const text = elapsed(now - Date.parse(element.dateTime));
+    if (element.textContent !== text) element.textContent = text;
+  }
   for (const element of root.querySelectorAll("time[data-ago]")) {
     const at = Date.parse(element.dateTime);
     element.title ||= full.format(at);
@@ -26,5 +39,5 @@ export function tellTimes(root = document) {
 
 export function keepTimes() {
   tellTimes();
-  setInterval(tellTimes, 20_000);
+  setInterval(() => tellTimes(), 1_000);
 }

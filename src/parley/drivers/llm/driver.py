@@ -339,6 +339,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class LlmOptions(Struct, frozen=True):
+    model: str | None = None
+    """The agent's model, if it is not given as `model` of the agent itself."""
     instructions: str | None = None
     temperature: float | None = None
     max_tokens: int | None = None
@@ -361,13 +363,15 @@ class LlmOptions(Struct, frozen=True):
 
 
 def start_llm(slug: str, options: LlmOptions, site: Site) -> Agent:
-    return replace(blank(slug, options, site), input_modes=READS)
+    return replace(blank(slug, options, site), model=options.model, input_modes=READS)
 
 
 def build_llm(agent: Agent, options: LlmOptions, site: Site) -> LlmDriver:
     _check(options)
     if agent.model is None:
         raise Invalid("is missing; set it to openai:NAME, anthropic:NAME or offline", field="model")
+    if options.model not in (None, agent.model):
+        raise Invalid("is given twice; remove one of them", field="model")
     if options.temperature is not None and agent.model.startswith("anthropic:"):
         raise Invalid("Anthropic models accept no temperature; remove it", field="temperature")
     llm = open_model(agent.model, ModelAccess(options.base_url, options.key_from, options.timeout_s, options.retries))

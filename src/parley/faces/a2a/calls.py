@@ -11,10 +11,11 @@ from starlette.types import Receive, Scope, Send
 
 from parley.errors import Invalid, ParleyError, VersionNotSupported
 from parley.faces.a2a.dialect import Dialect, Operation, encode
-from parley.faces.a2a.messages import A2ACall, TaskPage, TaskShown
+from parley.faces.a2a.messages import A2ACall, PollParams, TaskPage, TaskShown
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.streams import A2AStream, StreamStep
 from parley.faces.a2a.v1 import V1, HookListIn
+from parley.faces.a2a.v11 import V11
 from parley.http import sse
 from parley.http.face import demanded
 from parley.http.identity import challenge
@@ -24,14 +25,14 @@ from parley.runs.rules.access import Principal
 from parley.telemetry import span, tell
 
 T = TypeVar("T")
-GENERATIONS = ("0.3", "1.0")
+VERSIONS = ("0.3", "1.0", "1.1")
 
 
 def version_of(scope: Scope) -> str:
     """Return the A2A version that the client asks for; 0.3 when it names none."""
     asked = asked_version(scope)
-    if asked and asked not in GENERATIONS:
-        known = " and ".join(GENERATIONS)
+    if asked and asked not in VERSIONS:
+        known = ", ".join(VERSIONS)
         raise VersionNotSupported(f"A2A-Version {asked[:20]!r} is not supported; supported: {known}.")
     return asked or "0.3"
 
@@ -76,7 +77,9 @@ async def perform(operations: Operations, dialect: Dialect, operation: Operation
         case "send":
             return await rendered(dialect.sent, await operations.send(call, dialect.ask(params)))
         case "get":
-            return await rendered(dialect.task, await operations.get(call, params))
+            shown = await operations.get(call, params)
+            shared = is_poll(params) and shown.size <= LARGE
+            return _written_once(dialect, shown) if shared else await rendered(dialect.task, shown)
         case "list":
             return await rendered(dialect.page, await operations.list_tasks(call, dialect.query(params)))
         case "cancel":
@@ -96,6 +99,22 @@ async def perform(operations: Operations, dialect: Dialect, operation: Operation
             return await rendered(dialect.task, await operations.fork(call, dialect.fork(params)))
         case _:
             raise Invalid(f"The operation {operation} is a stream, or A2A {dialect.version} does not have it.")
+
+
+def is_poll(params: object) -> bool:
+    """Return whether a request may wait for a change of its task."""
+    return isinstance(params, PollParams) and params.current_generation is not None
+
+
+_polled: dict[Dialect, tuple[TaskShown, Raw]] = {}
+"""The last task that each dialect wrote for a long poll, cached: all that wait for a change get the same task."""
+
+
+def _written_once(dialect: Dialect, shown: TaskShown) -> Raw:
+    latest = _polled.get(dialect)
+    if latest is None or latest[0] is not shown:
+        latest = _polled[dialect] = shown, Raw(encode(dialect.task(shown)))
+    return latest[1]
 
 
 async def rendered(write: Callable[[T], object], shown: T) -> object:
@@ -128,6 +147,8 @@ async def open_stream(
 ) -> A2AStream:
     """Open a stream. All checks that can refuse the request run here, before the stream starts."""
     call = addressed(call, params)
+    if isinstance(dialect, V11):
+        call = replace(call, generations=True)
     if operation == "stream":
         return await operations.stream(call, dialect.ask(params))
     return await operations.subscribe(call, params)

@@ -20,6 +20,8 @@ SIGNED_FOR_S = 300.0
 """Seconds after which a card is signed again, so that a rotated key takes effect."""
 
 BINDINGS = ("JSONRPC", "HTTP+JSON")
+MODERN = frozenset(("1.0", "1.1"))
+"""Versions whose cards have no fields of 0.3."""
 OURS = (
     Extension(
         "urn:parley:extension:resumable-streams:1",
@@ -37,6 +39,12 @@ OURS = (
 )
 
 
+def card_version(asked: str, *, modern: bool = False) -> str:
+    """Return the version of the card for a client that asks for a version, or for none. `modern`: without the fields of
+    0.3 for every client. A client that asks for 1.0 gets the card as it was before 1.1."""
+    return asked if asked in MODERN else "1.1" if modern else "0.3"
+
+
 class CardAccess(Struct, frozen=True):
     """Authentication that cards declare; none is required by default."""
 
@@ -52,8 +60,8 @@ class ServedCard(Struct, frozen=True):
 
 
 class Cards:
-    """Cache of signed cards. A client that asks for 1.0 gets only the fields of 1.0; all others get the fields of both
-    versions, because a client that names no version may be one of 0.3."""
+    """Cache of signed cards. A client that asks for 1.x gets only the fields of 1.x; all others get those of 0.3
+    too, because a client that names no version may be one of 0.3."""
 
     def __init__(
         self, base_url: str, access: CardAccess, sign: Sign, default: Callable[[], str | None] = lambda: None
@@ -121,7 +129,7 @@ def card(
         "description": (more.description if more else None) or agent.description or agent.name,
         "version": agent.version,
         "supportedInterfaces": [
-            interface for generation in ("1.0", "0.3") for interface in _interfaces(agent, url, grpc, generation)
+            interface for spoken in _offered(version) for interface in _interfaces(agent, url, grpc, spoken)
         ],
         "capabilities": {
             "streaming": agent.streaming,
@@ -136,7 +144,7 @@ def card(
     }
     schemes = _schemes(access, extended=agent.extended is not None)
     found |= _security(schemes, access)
-    if version == "1.0":
+    if version in MODERN:
         return found
     old = _with_old_fields(found, agent, url, schemes, access)
     if grpc is not None and default:
@@ -163,7 +171,7 @@ def passed_on(told: Json, url: str, access: CardAccess, version: str) -> Json:
         **{name: told[name] for name in _KEPT if told.get(name)},
         "name": agent.name,
         "supportedInterfaces": [
-            {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": generation} for generation in ("1.0", "0.3")
+            {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": spoken} for spoken in _offered(version)
         ],
         "capabilities": {
             "streaming": True,
@@ -176,7 +184,7 @@ def passed_on(told: Json, url: str, access: CardAccess, version: str) -> Json:
     }
     schemes = _schemes(access)
     found |= _security(schemes, access)
-    if version == "1.0":
+    if version in MODERN:
         return found
     old = _with_old_fields(found, agent, url, schemes, access)
     return {**old, "additionalInterfaces": [{"url": url, "transport": "JSONRPC"}]}
@@ -190,13 +198,17 @@ def _extra(agent: Agent, schemes: list[str]) -> Json:
     return {**agent.extra, **known}
 
 
-def _interfaces(agent: Agent, url: str, grpc: str | None, generation: str) -> list[Json]:
-    found: list[Json] = [
-        {"url": url, "protocolBinding": binding, "protocolVersion": generation} for binding in BINDINGS
-    ]
+def _offered(version: str) -> tuple[str, ...]:
+    """Return the versions that a card lists, in the order in which clients should try them. 1.1 is a draft, so clients
+    that take the first interface get 1.0."""
+    return ("1.0", "0.3") if version == "1.0" else ("1.0", "1.1", "0.3")
+
+
+def _interfaces(agent: Agent, url: str, grpc: str | None, version: str) -> list[Json]:
+    found: list[Json] = [{"url": url, "protocolBinding": binding, "protocolVersion": version} for binding in BINDINGS]
     if grpc is not None:
         # 0.3 requests have no tenant field: the tenant is metadata, and without it the default agent answers.
-        interface = {"url": grpc, "protocolBinding": "GRPC", "protocolVersion": generation, "tenant": agent.slug}
+        interface = {"url": grpc, "protocolBinding": "GRPC", "protocolVersion": version, "tenant": agent.slug}
         found.append(interface)
     return found
 
@@ -267,7 +279,8 @@ def _about(agent: Agent) -> Json:
 
 
 def _extension(extension: Extension) -> Json:
-    return {"uri": extension.uri, "description": extension.description, "required": extension.required}
+    wire: Json = {"uri": extension.uri, "description": extension.description, "required": extension.required}
+    return {**wire, "params": extension.params} if extension.params else wire
 
 
 def _skill(skill: Skill, agent: Agent) -> Json:

@@ -11,6 +11,7 @@ from parley.errors import (
     ContentNotSupported,
     ExtensionRequired,
     Forbidden,
+    GenerationMismatch,
     HookNotFound,
     Invalid,
     InvalidJson,
@@ -76,6 +77,7 @@ _FAULTS: list[tuple[type[ParleyError], A2AFault]] = [
     (Stopping, A2AFault(-32603, 503, "UNAVAILABLE")),
     (RateLimited, A2AFault(-31429, 429, "RESOURCE_EXHAUSTED")),
     (StaleCursor, A2AFault(-32602, 410, "OUT_OF_RANGE")),
+    (GenerationMismatch, A2AFault(-32010, 409, "ABORTED", "TASK_GENERATION_MISMATCH")),
     (Conflict, A2AFault(-32602, 409, "ABORTED")),
     (Invalid, A2AFault(-32602, 400, _ARGUMENT)),
 ]

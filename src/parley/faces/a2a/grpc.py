@@ -1,6 +1,7 @@
-"""gRPC binding of A2A: the services of 1.0 and 0.3 side by side, with the SDK's generated messages.
+"""gRPC binding of A2A: the services of 1.x and 0.3 side by side, with the SDK's generated messages.
 
-The dialects already read and write protobuf's JSON, so messages are converted to it: 1.0 as `V1`, 0.3 as `V03Rest`.
+The dialects already read and write protobuf's JSON, so messages are converted to it: 1.0 as `V1`, 1.1 as `V11`, 0.3 as
+`V03Rest`. 1.0 and 1.1 are one service; the metadata `a2a-version` selects the messages.
 The agent is the request's `tenant`; 0.3 has no such field and uses the metadata `tenant`, or the default agent.
 """
 
@@ -19,6 +20,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
 from google.rpc import status_pb2
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from parley.errors import Invalid, ParleyError, Unauthenticated, VersionNotSupported
 from parley.faces.a2a.calls import open_stream, perform, size_of
@@ -26,8 +28,10 @@ from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, encode, read
 from parley.faces.a2a.errors import details_of, fault_of
 from parley.faces.a2a.messages import A2ACall, Shown
 from parley.faces.a2a.operations import Operations
+from parley.faces.a2a.protobuf_v11 import message_type
 from parley.faces.a2a.v03rest import V03Rest
 from parley.faces.a2a.v1 import V1
+from parley.faces.a2a.v11 import V11
 from parley.http.requests import retry_headers
 from parley.json_values import readable, too_deep
 from parley.offload import LARGE, off_loop
@@ -69,7 +73,7 @@ class Grpc:
         await self._server.stop(grace_s)
 
 
-_OLD_PYTHON = V03Rest(twice=True)
+_NEWEST, _OLD_PYTHON = V11(), V03Rest(twice=True)
 _ONCE = frozenset(("authorization", "x-api-key"))
 """Metadata that may appear only once: a proxy and this server might each read a different one."""
 
@@ -240,18 +244,30 @@ def _handler(service: str, caller: _Caller) -> Any:
 def _method(caller: _Caller, dialect: Dialect, rpc: Rpc) -> Any:
     """Return the handler of an RPC. grpc distinguishes a coroutine (one answer) from a generator (a stream)."""
 
+    newest = _newest(rpc) if isinstance(dialect, V1) else rpc
+
     async def answer(request: bytes, context: Context) -> Message:
-        return await caller.answer(context, _as_spoken(dialect, context), rpc, request)
+        spoken = _as_spoken(dialect, context)
+        return await caller.answer(context, spoken, newest if spoken is _NEWEST else rpc, request)
 
     async def stream(request: bytes, context: Context) -> AsyncGenerator[Message, None]:
-        async for frame in caller.stream(context, _as_spoken(dialect, context), rpc, request):
+        spoken = _as_spoken(dialect, context)
+        async for frame in caller.stream(context, spoken, newest if spoken is _NEWEST else rpc, request):
             yield frame
 
     # Without a deserializer, the request arrives as bytes: an unreadable one gets our error, not grpc's traceback.
-    coded: Any = (None, rpc.reply.SerializeToString)
+    coded: Any = (None, _serialized)
     if rpc.operation in STREAMING:
         return grpc.unary_stream_rpc_method_handler(stream, *coded)
     return grpc.unary_unary_rpc_method_handler(answer, *coded)
+
+
+def _serialized(reply: Message) -> bytes:
+    return reply.SerializeToString()
+
+
+def _newest(rpc: Rpc) -> Rpc:
+    return replace(rpc, request=message_type(rpc.request), reply=message_type(rpc.reply))
 
 
 def _message(kind: type[Message], request: bytes) -> Json:
@@ -320,16 +336,24 @@ async def _trace(context: Context, said: dict[str, str]) -> None:
 
 def _as_spoken(dialect: Dialect, context: Context) -> Dialect:
     """Return the dialect of the client. Python clients of 0.3 send base64 text as bytes, over gRPC as over HTTP."""
-    if isinstance(dialect, V03Rest) and _metadata(context).get("user-agent", "").startswith("grpc-python"):
+    said = _metadata(context)
+    if isinstance(dialect, V1) and _minor(said.get("a2a-version", "")) == _NEWEST.version:
+        return _NEWEST
+    if isinstance(dialect, V03Rest) and said.get("user-agent", "").startswith("grpc-python"):
         return _OLD_PYTHON
     return dialect
+
+
+def _minor(version: str) -> str:
+    """Return a version without its patch number."""
+    return ".".join(version.split(".")[:2])
 
 
 def _check_version(asked: str, dialect: Dialect) -> None:
     """Refuse a call of another version. A call without a version counts as 0.3 (§3.6.2), which the service of 1.0 does
     not serve. Its name already contains the version, but the specification makes no exception for gRPC, and the
     official clients (Python, Java, Go, JavaScript) send the metadata with every call."""
-    if ".".join((asked or "0.3").split(".")[:2]) == dialect.version:
+    if _minor(asked or "0.3") == dialect.version:
         return
     if asked:
         raise VersionNotSupported(f"This service does not support a2a-version {asked[:20]!r}; send {dialect.version}.")

@@ -16,17 +16,18 @@ from parley.errors import (
     UnknownMethod,
     VersionNotSupported,
 )
-from parley.faces.a2a.calls import call_of, open_stream, perform, refusal_headers, version_of, write_stream
+from parley.faces.a2a.calls import call_of, is_poll, open_stream, perform, refusal_headers, version_of, write_stream
 from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, encode, read
 from parley.faces.a2a.errors import details_of, fault_of
 from parley.faces.a2a.messages import A2ACall
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v1 import V1
+from parley.faces.a2a.v11 import V11
 from parley.http.face import Response
 from parley.http.jsonrpc import Id, InvalidRequest, RpcRequest, id_of, parse
 from parley.http.requests import MAX_BODY, answer, check_text, is_json, read_json
-from parley.http.sse import EVENTS, KeepAlive
+from parley.http.sse import EVENTS, KeepAlive, while_connected
 from parley.runs.rules.access import Principal
 
 _EMPTY = b"{}"
@@ -36,7 +37,7 @@ _STATUSES: dict[str, int] = {
 }  # fmt: skip
 """Error codes whose HTTP status is not 200."""
 
-_NEW, _OLD = V1(), V03()
+_NEWEST, _NEW, _OLD = V11(), V1(), V03()
 METHODS: dict[str, tuple[Dialect, Operation]] = {
     "SendMessage": (_NEW, "send"),
     "SendStreamingMessage": (_NEW, "stream"),
@@ -123,7 +124,8 @@ class JsonRpc:
                 stream = await open_stream(self._operations, asked.dialect, operation, call, params)
                 wrap = (b'{"jsonrpc":"2.0","id":%b,"result":' % encode(asked.id), b"}")
                 return await write_stream(receive, send, stream, asked.dialect, wrap, partial(_failure, asked.id))
-            result = await perform(self._operations, asked.dialect, operation, call, params)
+            work = perform(self._operations, asked.dialect, operation, call, params)
+            result = await (while_connected(receive, work) if is_poll(params) else work)
             reply = b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(asked.id), encode(result))
         except ParleyError as error:
             self._operations.refused(error)
@@ -148,6 +150,8 @@ class JsonRpc:
         taken = asked.keep_alive and asked.keep_alive.start
         call = call_of(given.scope, given.agent, given.principal, taken)
         params = _params(asked.dialect, operation, request)
+        if is_poll(params):
+            asked.keep_alive = self._keep_alive(send)
         if request.id is UNSET:
             raise InvalidRequest("`id` is required: A2A has no notifications.")
         return operation, call, params
@@ -181,15 +185,17 @@ def _parse(body: bytes, asked: _Asked) -> RpcRequest:
 
 
 def _method(request: RpcRequest, version: str) -> tuple[Dialect, Operation]:
-    """Find a method by name; refuse a method of one A2A version to a client that asks for the other."""
+    """Find a method by name; refuse a method of 0.3 to a client that asks for 1.x, and the other way round."""
     found = METHODS.get(request.method)
     if found is None:
         raise UnknownMethod(f"There is no method {request.method[:80]!r}.")
     dialect, operation = found
     if dialect.version == version:
         return found
-    if version == "1.0":
-        raise UnknownMethod(f"A2A 1.0 has no method {request.method}: use {_MODERN[operation]}.")
+    if dialect is _NEW and version == _NEWEST.version:
+        return _NEWEST, operation
+    if dialect is _OLD:
+        raise UnknownMethod(f"A2A {version} has no method {request.method}: use {_MODERN[operation]}.")
     raise VersionNotSupported(f"The method {request.method} requires A2A 1.0: send the header A2A-Version: 1.0.")
 
 

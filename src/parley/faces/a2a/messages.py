@@ -1,5 +1,6 @@
 """Requests and results of A2A, independent of its versions."""
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -32,7 +33,7 @@ from parley.runs.rules.events import (
     is_usage,
     task_metadata_of,
 )
-from parley.runs.rules.state import Run, State
+from parley.runs.rules.state import Run, State, is_update
 from parley.runs.rules.usage import shown as usage_shown
 from parley.runs.rules.view import RunStatus, StatusMessage, spoken
 
@@ -55,6 +56,8 @@ class A2ACall(Struct, frozen=True):
     taken: Callable[[], None] | None = None
     """Called when a remote agent works on the call and the caller has waited for long: from then on the connection is
     kept alive."""
+    generations: bool = False
+    """True if the caller's version of A2A has generations (1.1), so that the updates of streams are counted."""
 
 
 class HookRef(Struct, frozen=True):
@@ -76,6 +79,8 @@ class Ask(Struct, frozen=True):
     metadata: Raw | UnsetType = UNSET
     """Metadata of the request; its message has metadata of its own."""
     output_modes: tuple[str, ...] = ()
+    generation: int | None = None
+    """The generation that `task` must have; None if any will do."""
 
 
 class ForkAsk(Struct, frozen=True):
@@ -123,7 +128,10 @@ class UpdateShown(Struct, frozen=True):
     """An event of a task, with its attachments loaded."""
 
     run: Run
+    """The run after the event if `generation` is set, else at the start of the stream."""
     event: Event
+    generation: int = 0
+    """Generation of the task after the event; 0 if the event is no update, or if generations are not needed."""
 
 
 Shown = TaskShown | ReplyShown | UpdateShown
@@ -147,6 +155,12 @@ class TaskParams(_In, frozen=True, kw_only=True):
     history_length: int | None = None
 
 
+class PollParams(TaskParams, frozen=True, kw_only=True):
+    """Params of a request that waits until the task has a higher generation than this one."""
+
+    current_generation: int | str | None = None
+
+
 class CancelParams(_In, frozen=True, kw_only=True):
     id: str
     metadata: dict[str, object] | None = None
@@ -159,6 +173,8 @@ class CardParams(_In, frozen=True, kw_only=True):
 # Checks of requests that all versions of A2A share, and the status that a stream shows for an event.
 
 MAX_MESSAGE_ID = 255
+MAX_INT64 = 1 << 63
+_INT64 = re.compile(r"-?[0-9]{1,19}")
 _STATES: dict[type[Payload], State] = {
     Started: State.WORKING,
     Progress: State.WORKING,
@@ -185,6 +201,13 @@ def status_of(event: Event) -> RunStatus | None:
     if payload is None or state is None or is_usage(payload):
         return None
     return RunStatus(state, event.at, spoken(event, payload))
+
+
+def counted_update(after: Run, event: Event) -> UpdateShown:
+    """Return an update with its generation. `after` is the run after the event."""
+    payload = event.payload
+    updates = payload is not None and is_update(payload, event.seq, open=after.open)
+    return UpdateShown(after, event, after.generation if updates else 0)
 
 
 USAGE = "usage"
@@ -236,6 +259,15 @@ def metadata(value: Raw | UnsetType, field: str) -> Raw | UnsetType:
     if not bytes(value).lstrip().startswith(b"{"):
         raise Invalid("metadata must be a JSON object.", field=field)
     return value
+
+
+def int64(value: int | str | None, field: str) -> int | None:
+    """Return an int64, which protobuf's JSON writes as a number or as a text of digits."""
+    if value is None or (isinstance(value, int) and abs(value) < MAX_INT64):
+        return value
+    if isinstance(value, str) and _INT64.fullmatch(value) and abs(int(value)) < MAX_INT64:
+        return int(value)
+    raise Invalid(f"{field} must be a whole number of 64 bits.", field=field)
 
 
 def history_length(length: int | None) -> int | None:

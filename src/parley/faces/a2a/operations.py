@@ -24,16 +24,18 @@ from parley.faces.a2a.messages import (
     CancelParams,
     ForkAsk,
     HookRef,
+    PollParams,
     Query,
     ReplyShown,
     TaskPage,
     TaskParams,
     TaskShown,
+    int64,
     status_of,
 )
 from parley.faces.a2a.streams import A2AStream, A2AStreaming, Showing
 from parley.http.requests import page_cursor, page_token
-from parley.ids import is_id
+from parley.ids import RunId, is_id
 from parley.push.hooks import Hook
 from parley.push.service import Push
 from parley.runs.log import Outcome
@@ -80,6 +82,7 @@ def _reached(event: Event) -> State | None:
 
 
 CANCEL_WAIT_S = 5.0
+POLL_S = 30.0
 ACCEPTED = 2
 """Event number of the first message in the log of a task."""
 
@@ -138,12 +141,17 @@ class Operations:
         default: Default,
         witness: RequestLog | None = None,
         recipients: Recipients | None = None,
+        poll_s: float = POLL_S,
     ) -> None:
+        """`poll_s` is the longest time for which a request waits for a higher generation."""
         self._exchange = exchange
         self._push = push
         self._cards = cards
         self._default = default
         self._witness = witness
+        self._poll_s = poll_s
+        self._reading: dict[tuple[RunId, int, int | None], asyncio.Task[TaskShown]] = {}
+        """Tasks that are being read after a change, by run, event and length of history."""
         self._recipients: Recipients = recipients or LocalAgents(exchange)
         self._showing = Showing(exchange, cards.base_url)
         self._streaming = A2AStreaming(exchange, self._showing)
@@ -166,9 +174,28 @@ class Operations:
         self._asked("tasks/get", call, params.id)
         _check_history(params.history_length)
         run = await self._visible(call, params.id)
-        view = await self._exchange.view(run.id, history=params.history_length)
-        shown = await self._showing.task(view, params.history_length)
-        return await self._showing.queued(shown)
+        if isinstance(params, PollParams):
+            return await self._polled(run, params)
+        return await self._task(run.id, params.history_length)
+
+    async def _polled(self, run: Run, params: PollParams) -> TaskShown:
+        """Return the task once it has a higher generation than the caller knows. Callers that wait for the same change
+        share what is read."""
+        known = int64(params.current_generation, "currentGeneration")
+        if known is None or run.generation > known:
+            return await self._task(run.id, params.history_length)
+        run = await self._exchange.outgrown(run, known, self._poll_s)
+        place = (run.id, run.version, params.history_length)
+        reading = self._reading.get(place)
+        if reading is None:
+            reading = asyncio.get_running_loop().create_task(self._task(run.id, params.history_length))
+            self._reading[place] = reading
+            reading.add_done_callback(lambda _: self._reading.pop(place))
+        return await asyncio.shield(reading)
+
+    async def _task(self, run_id: RunId, history_length: int | None) -> TaskShown:
+        view = await self._exchange.view(run_id, history=history_length)
+        return await self._showing.queued(await self._showing.task(view, history_length))
 
     async def list_tasks(self, call: A2ACall, query: Query) -> TaskPage:
         """List the caller's own tasks; also for an administrator, only its own."""
@@ -225,16 +252,19 @@ class Operations:
         cursor = _cursor(call)
         send = self._send(call, agent, ask)
         if cursor is not None:
-            return await self._resumed(send, cursor)
+            return await self._resumed(send, cursor, counted=call.generations)
         outcome = await self._recipients.accept(send, ask)
         attaching = self._attach(outcome, ask)
         if agent.replies == "message":
             stream = self._streaming.reply(outcome, ask.history_length)
         elif outcome.replayed:
-            stream = await self._streaming.from_now(outcome.run.id, ask.history_length, until_settled=True)
+            stream = await self._streaming.from_now(
+                outcome.run.id, ask.history_length, until_settled=True, counted=call.generations
+            )
         else:
-            open_ended = agent.replies == "either"
-            stream = await self._streaming.from_accepted(outcome, ask.history_length, open_ended=open_ended)
+            stream = await self._streaming.from_accepted(
+                outcome, ask.history_length, open_ended=agent.replies == "either", counted=call.generations
+            )
         if attaching is not None:
             await attaching
         return await self._recipients.open(stream, outcome)
@@ -249,8 +279,8 @@ class Operations:
         if cursor is None and run.ended:
             raise Unsupported(f"The task is {run.state.value}: it has no further events to subscribe to.")
         if cursor is None:
-            return await self._streaming.from_now(run.id, until_settled=False)
-        return await self._streaming.after(run, cursor, until_settled=False)
+            return await self._streaming.from_now(run.id, until_settled=False, counted=call.generations)
+        return await self._streaming.after(run, cursor, until_settled=False, counted=call.generations)
 
     async def set_hook(self, call: A2ACall, hook: Hook) -> Hook:
         demand(call.principal, "send")
@@ -294,7 +324,7 @@ class Operations:
 
     def _send(self, call: A2ACall, agent: Agent, ask: Ask) -> Send:
         message = self._recipients.message(ask)
-        return Send(agent.slug, call.principal, message, ask.task, ask.context, call.key)
+        return Send(agent.slug, call.principal, message, ask.task, ask.context, call.key, generation=ask.generation)
 
     def _asked(self, method: str, call: A2ACall, task: str | None = None, message: Message | None = None) -> None:
         if self._witness is not None:
@@ -356,7 +386,7 @@ class Operations:
         attaching = self._push.attach(outcome.run, ask.hook, _accepted_at(outcome), replayed=outcome.replayed)
         return asyncio.get_running_loop().create_task(attaching)
 
-    async def _resumed(self, send: Send, cursor: int) -> A2AStream:
+    async def _resumed(self, send: Send, cursor: int, *, counted: bool) -> A2AStream:
         if send.key is None:
             raise Invalid(
                 "To resume this stream, send the Idempotency-Key of the request that started it.", field="Last-Event-ID"
@@ -364,7 +394,7 @@ class Operations:
         outcome = await self._exchange.sent_before(send)
         if outcome is None:
             raise Invalid("No stream was started with this Idempotency-Key.", field="Last-Event-ID")
-        return await self._streaming.after(outcome.run, cursor, until_settled=True)
+        return await self._streaming.after(outcome.run, cursor, until_settled=True, counted=counted)
 
     async def _current(self, outcome: Outcome) -> View:
         if outcome.events and outcome.events[0].seq == 1:

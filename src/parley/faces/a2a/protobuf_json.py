@@ -10,7 +10,7 @@ from parley.clock import iso
 from parley.faces.a2a import messages
 from parley.faces.a2a.messages import ReplyShown, Shown, TaskShown, UpdateShown
 from parley.runs.rules.content import Artifact, Parts, names_in
-from parley.runs.rules.events import ArtifactAdded, Event, Rescued
+from parley.runs.rules.events import ArtifactAdded, Rescued
 from parley.runs.rules.state import Run, State
 from parley.runs.rules.view import RunStatus, StatusMessage
 
@@ -43,6 +43,8 @@ class TaskOut(Out, frozen=True):
     artifacts: list[ArtifactOut] = []
     history: list[Any] = []
     metadata: dict[str, object] | UnsetType = UNSET
+    generation: int = 0
+    """Used only by 1.1, like that of the updates."""
 
 
 class StatusUpdate(Out, frozen=True):
@@ -52,6 +54,7 @@ class StatusUpdate(Out, frozen=True):
     final: bool = False
     """Used only by 0.3; in 1.0 the end of the stream shows it."""
     metadata: dict[str, object] | UnsetType = UNSET
+    generation: int = 0
 
 
 class ArtifactUpdate(Out, frozen=True):
@@ -60,6 +63,7 @@ class ArtifactUpdate(Out, frozen=True):
     artifact: ArtifactOut
     append: bool = False
     last_chunk: bool = False
+    generation: int = 0
 
 
 class StreamResponse(Out, frozen=True):
@@ -102,25 +106,29 @@ class ProtobufJson(ABC):
 
     def frame(self, shown: Shown, last: bool) -> StreamResponse | None:
         if isinstance(shown, UpdateShown):
-            return self._update_out(shown.run, shown.event, last)
+            return self.update_out(shown, last)
         return self.sent(shown)
 
-    def _update_out(self, run: Run, event: Event, last: bool) -> StreamResponse | None:
-        payload = event.payload
+    def update_out(self, shown: UpdateShown, last: bool) -> StreamResponse | None:
+        run, event, payload = shown.run, shown.event, shown.event.payload
         if isinstance(payload, ArtifactAdded):
             parts = self.parts_out(payload.parts)
             artifact = ArtifactOut(payload.artifact, parts, payload.name, payload.description, payload.metadata)
             update = ArtifactUpdate(run.id, run.conversation, artifact, payload.append, payload.last)
             return StreamResponse(artifact_update=update)
-        status = messages.status_of(event)
+        status = self.status_after(shown)
         if status is None:
             return None
         given = messages.update_metadata(run, event)
         metadata: dict[str, object] | UnsetType = UNSET if given is UNSET else {**names_in(given)}
         if isinstance(payload, Rescued):
             metadata = {"rescued": payload.how, "attempt": payload.attempt}
-        shown, final = self._status_out(run, status), last and self.says_final
-        return StreamResponse(status_update=StatusUpdate(run.id, run.conversation, shown, final, metadata))
+        written, final = self._status_out(run, status), last and self.says_final
+        return StreamResponse(status_update=StatusUpdate(run.id, run.conversation, written, final, metadata))
+
+    def status_after(self, shown: UpdateShown) -> RunStatus | None:
+        """Return the status that an update leads to; None if the dialect does not show it."""
+        return messages.status_of(shown.event)
 
     def _status_out(self, run: Run, status: RunStatus) -> StatusOut:
         said = self.message_out(run, status.said, run.id) if status.said else None

@@ -1,4 +1,4 @@
-"""HTTP+JSON binding of A2A: 1.0 at the agent's address, 0.3 below its `/v1`."""
+"""HTTP+JSON binding of A2A: 1.x at the agent's address, 0.3 below its `/v1`."""
 
 import re
 from collections.abc import Mapping
@@ -21,16 +21,19 @@ from parley.errors import (
     UnknownMethod,
     VersionNotSupported,
 )
-from parley.faces.a2a.calls import call_of, open_stream, perform, refusal_headers, version_of, write_stream
+from parley.faces.a2a.calls import call_of, is_poll, open_stream, perform, refusal_headers, version_of, write_stream
 from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, convert, encode, read
 from parley.faces.a2a.errors import A2AFault, details_of, fault_of
 from parley.faces.a2a.operations import Operations
 from parley.faces.a2a.v03 import V03
 from parley.faces.a2a.v03rest import V03Rest
 from parley.faces.a2a.v1 import V1
+from parley.faces.a2a.v11 import V11
 from parley.http.requests import MAX_BODY, answer, check_text, header, is_json, read_json
+from parley.http.sse import while_connected
 
-_NEW, _OLD, _OLD_PYTHON, _FLAT = V1(), V03Rest(), V03Rest(twice=True), V03()
+_OLD, _OLD_PYTHON, _FLAT = V03Rest(), V03Rest(twice=True), V03()
+_NEW: dict[str, Dialect] = {V1.version: V1(), V11.version: V11()}
 A2A_JSON = b"application/a2a+json"
 JSON = b"application/json"
 
@@ -88,7 +91,8 @@ class Rest:
             if request.operation in STREAMING:
                 stream = await open_stream(self._operations, dialect, request.operation, call, params)
                 return await write_stream(receive, send, stream, dialect, (b"", b""), lambda error: failure(error)[1])
-            result = await perform(self._operations, dialect, request.operation, call, params)
+            work = perform(self._operations, dialect, request.operation, call, params)
+            result = await (while_connected(receive, work) if is_poll(params) else work)
         except ParleyError as error:
             self._operations.refused(error)
             status, body = failure(error)
@@ -126,8 +130,8 @@ def _routed(scope: Scope, path: str) -> tuple[Dialect, RestRequest]:
         # Python clients of 0.3 encode bytes differently from the schema; only the User-Agent distinguishes them.
         python = (header(scope, b"user-agent") or "").startswith("python-httpx/")
         return _OLD_PYTHON if python else _OLD, request
-    if version == "1.0":
-        return _NEW, request
+    if version in _NEW:
+        return _NEW[version], request
     if request.operation == "get" and header(scope, b"a2a-version") is None:
         # Some 0.3 clients read a task at this path, and expect the format of JSON-RPC.
         return _FLAT, request

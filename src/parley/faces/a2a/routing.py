@@ -1,12 +1,12 @@
 """Routing of a path to an agent and a binding. It is written by hand for speed: these paths are requested most."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Sequence
 from typing import Any, Protocol, cast
 
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from parley.faces.a2a.card import Cards
+from parley.faces.a2a.card import Cards, card_version
 from parley.faces.a2a.downloads import Downloads, artifact_of
 from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.operations import Default
@@ -69,7 +69,7 @@ class Discovery:
         agent = self._visible(scope, slug)
         if agent is None:
             return await _no_agent(send, slug)
-        version = "1.0" if self._modern or asked_version(scope) == "1.0" else "0.3"
+        version = card_version(asked_version(scope), modern=self._modern)
         found = await self._cards.public(agent, version)
         reach = b"public" if agent.visibility == "public" else b"private"
         headers = [
@@ -179,17 +179,32 @@ OPERATIONS = (
 """Operations at an agent's address, for the table of operations; `Addresses` routes the requests by hand."""
 
 
+def below_agents(operations: Iterable[Operation]) -> frozenset[str]:
+    """Return the first steps below an agent's address at which other faces have operations."""
+    return frozenset(row.path.split("/", 4)[3] for row in operations if row.path.startswith(f"{AGENT}/"))
+
+
 class Addresses:
     """Routes `/agents/{slug}` and the paths below it, the same paths at the root for the default agent, and
     `/{tenant}/…` of the HTTP binding."""
 
-    def __init__(self, exchange: Exchange, rpc: JsonRpc, rest: Rest, discovery: Discovery, others: ASGIApp) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        rpc: JsonRpc,
+        rest: Rest,
+        discovery: Discovery,
+        others: ASGIApp,
+        passed: Collection[str] = (),
+    ) -> None:
+        """`others` answers all other paths, and those below an agent's address that begin with a step in `passed`."""
         self._exchange = exchange
         self._rpc = rpc
         self._rest = rest
         self._discovery = discovery
         self._downloads = Downloads(exchange)
         self._others = others
+        self._passed = passed
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Return the handler's awaitable instead of awaiting it: otherwise each event of each stream would pass through
@@ -197,6 +212,8 @@ class Addresses:
         path: str = scope["path"] if scope["type"] == "http" else ""
         if path.startswith(_PREFIX):
             slug, _, rest = path[len(_PREFIX) :].partition("/")
+            if rest.partition("/")[0] in self._passed:
+                return self._others(scope, receive, send)
         else:
             slug, rest = self._at_root(path)
         if slug == "" or rest is None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.errors import StaleCursor
-from parley.faces.a2a.messages import ReplyShown, Shown, TaskShown, UpdateShown, task_metadata
+from parley.faces.a2a.messages import ReplyShown, Shown, TaskShown, UpdateShown, counted_update, task_metadata
 from parley.http.sse import KEEP_ALIVE_S
 from parley.ids import RunId
 from parley.offload import off_loop, paced
@@ -26,7 +26,7 @@ from parley.runs.rules.events import (
     is_usage,
     with_content,
 )
-from parley.runs.rules.state import Run
+from parley.runs.rules.state import Run, evolve
 from parley.runs.rules.usage import added
 from parley.runs.rules.view import StatusMessage, View, view_of
 from parley.runs.service import Exchange
@@ -132,6 +132,8 @@ class StreamStep(Struct, frozen=True):
 
     frames: list[StreamFrame]
     last: bool = False
+    after: Run | None = None
+    """The run after the step, if generations are counted."""
 
 
 _SILENCE = StreamStep([])
@@ -157,26 +159,39 @@ class A2AStreaming:
     def __init__(self, exchange: Exchange, showing: Showing) -> None:
         self._exchange = exchange
         self._showing = showing
-        self._latest: tuple[Sequence[Event], frozenset[str], StreamStep] = ((), ENDINGS, _SILENCE)
-        """The last step, cached: all followers of a run get the same list of events at the same moment."""
+        self._latest: dict[tuple[bool, bool], tuple[Sequence[Event], StreamStep]] = {}
+        """The last step of each kind of stream, cached: all followers of a run get the same list of events at the same
+        moment."""
 
-    async def after(self, run: Run, cursor: int, *, until_settled: bool) -> A2AStream:
+    async def after(self, run: Run, cursor: int, *, until_settled: bool, counted: bool = False) -> A2AStream:
         """Stream the events after the cursor; if they are no longer stored, start with the task in its present
         state."""
         try:
             follower = await self._exchange.follow(run.id, cursor)
         except StaleCursor:
-            return await self.from_now(run.id, until_settled=until_settled)
-        return A2AStream(self._steps(run, follower, until_settled=until_settled), follower)
+            return await self.from_now(run.id, until_settled=until_settled, counted=counted)
+        before = await self._run_at(run, cursor) if counted else None
+        steps = self._steps(run, follower, until_settled=until_settled, before=before, counted=counted)
+        return A2AStream(steps, follower)
 
-    async def from_now(self, run_id: RunId, history_length: int | None = None, *, until_settled: bool) -> A2AStream:
+    async def _run_at(self, run: Run, cursor: int) -> Run | None:
+        """Return the run at a cursor; None at the beginning of its log."""
+        if cursor == run.version:
+            return run
+        return (await self._exchange.view(run.id, upto=cursor)).run if cursor else None
+
+    async def from_now(
+        self, run_id: RunId, history_length: int | None = None, *, until_settled: bool, counted: bool = False
+    ) -> A2AStream:
         view = await self._exchange.view(run_id, history=history_length)
         follower = await self._exchange.follow(run_id, view.run.version)
-        steps = self._steps(view.run, follower, until_settled=until_settled, view=view, history_length=history_length)
+        steps = self._steps(
+            view.run, follower, until_settled=until_settled, view=view, history_length=history_length, counted=counted
+        )
         return A2AStream(steps, follower)
 
     async def from_accepted(
-        self, outcome: Outcome, history_length: int | None = None, *, open_ended: bool
+        self, outcome: Outcome, history_length: int | None = None, *, open_ended: bool, counted: bool = False
     ) -> A2AStream:
         """Stream the task as it was accepted; events of the same commit follow as updates. With `open_ended`, the
         result may turn out to be a message instead of a task."""
@@ -192,8 +207,10 @@ class A2AStreaming:
         else:
             view = await self._exchange.view(outcome.run.id, upto=accepted[-1].seq)
         if open_ended:
-            return A2AStream(self._either(view, follower, rest, history_length), follower)
-        steps = self._steps(view.run, follower, until_settled=True, view=view, rest=rest, history_length=history_length)
+            return A2AStream(self._either(view, follower, rest, history_length, counted=counted), follower)
+        steps = self._steps(
+            view.run, follower, until_settled=True, view=view, rest=rest, history_length=history_length, counted=counted
+        )
         return A2AStream(steps, follower)
 
     def reply(self, outcome: Outcome, history_length: int | None = None) -> A2AStream:
@@ -204,7 +221,7 @@ class A2AStreaming:
         yield StreamStep([StreamFrame(view.run.version, await self._showing.answer(view, history_length))], last=True)
 
     async def _either(
-        self, view: View, follower: Follower, rest: Sequence[Event], history_length: int | None
+        self, view: View, follower: Follower, rest: Sequence[Event], history_length: int | None, *, counted: bool
     ) -> AsyncGenerator[StreamStep, None]:
         """Stream one message, or a task and its updates: the first visible event of the agent decides which."""
         events = list(rest)
@@ -221,7 +238,13 @@ class A2AStreaming:
             yield StreamStep([StreamFrame(first.seq, ReplyShown(view.run, await self._showing.said(said)))], last=True)
             return
         steps = self._steps(
-            view.run, follower, until_settled=True, view=view, rest=events, history_length=history_length
+            view.run,
+            follower,
+            until_settled=True,
+            view=view,
+            rest=events,
+            history_length=history_length,
+            counted=counted,
         )
         async for step in steps:
             yield step
@@ -235,41 +258,55 @@ class A2AStreaming:
         view: View | None = None,
         rest: Sequence[Event] = (),
         history_length: int | None = None,
+        before: Run | None = None,
+        counted: bool = False,
     ) -> AsyncGenerator[StreamStep, None]:
         """Yield the steps after the follower's cursor. If given, the task of `view` and the events in `rest`, which
-        lead up to the cursor, come first. `run` is the state at the start of the stream."""
+        lead up to the cursor, come first. `run` is the state at the start of the stream. If updates are `counted`,
+        `before` is the run at the cursor, unless it is the run of `view`."""
         first = [StreamFrame(run.version, await self._first(view, history_length))] if view else list[StreamFrame]()
         if not rest and follower.cursor >= run.version and (run.settled if until_settled else run.ended):
             yield StreamStep(first, last=True)
             return
         last_words = _LAST_WORDS if until_settled else ENDINGS
-        run = _counted(run, rest)
-        step = await self._made(run, rest, last_words)
+        run, before = _counted(run, rest), view.run if view is not None else before
+        step = await self._step(before if counted else run, rest, last_words, counted=counted)
+        before = step.after
         if first or step.frames:
             step = StreamStep(first + step.frames, step.last)
             yield step
         while not step.last:
             events = await follower.next(KEEP_ALIVE_S)
             run = _counted(run, events)
+            latest = self._latest.get((until_settled, counted))
             if not events:
                 step = _SILENCE
-            elif self._latest[0] is events and self._latest[1] is last_words:
-                step = self._latest[2]
+            elif latest is not None and latest[0] is events:
+                step, before = latest[1], latest[1].after
             else:
-                step = await self._made(run, events, last_words)
-                self._latest = events, last_words, step
+                step = await self._step(before if counted else run, events, last_words, counted=counted)
+                self._latest[until_settled, counted] = events, step
+                before = step.after
             yield step
 
     async def _first(self, view: View, history_length: int | None) -> TaskShown:
         return await self._showing.queued(await self._showing.task(view, history_length))
 
-    async def _made(self, run: Run, events: Sequence[Event], last_words: frozenset[str]) -> StreamStep:
+    async def _step(
+        self, run: Run | None, events: Sequence[Event], last_words: frozenset[str], *, counted: bool
+    ) -> StreamStep:
+        """Return the frames of events. If they are `counted`, `run` is the run before them."""
         frames: list[StreamFrame] = []
         for event in events:
-            frames.append(StreamFrame(event.seq, UpdateShown(run, await self._showing.event(run, event))))
+            if counted and event.payload is not None:
+                run = evolve(run, event.run, event.seq, event.at, event.payload)
+            assert run is not None
+            shown = await self._showing.event(run, event)
+            update = counted_update(run, shown) if counted else UpdateShown(run, shown)
+            frames.append(StreamFrame(event.seq, update))
             if event.type in last_words:
                 return StreamStep(frames, last=True)
-        return StreamStep(frames)
+        return StreamStep(frames, after=run if counted else None)
 
 
 def _counted(run: Run, events: Sequence[Event]) -> Run:

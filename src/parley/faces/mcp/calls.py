@@ -17,6 +17,8 @@ from parley.runs.rules.access import Principal, demand
 from parley.runs.rules.agents import Agent
 from parley.runs.rules.content import Message, text_of, text_part
 from parley.runs.rules.events import (
+    ENDINGS,
+    QUESTIONS,
     ArtifactAdded,
     ChildStarted,
     Event,
@@ -57,6 +59,8 @@ class Following:
         """Ids of the artifacts that this call made; None for all artifacts of the run."""
         self.answered = False
         self._follower = follower
+        self._stop = view.run.version if view.run.settled else 0
+        """Number of the last question or end."""
         self._growing = ""
         self._text = ""
 
@@ -64,14 +68,14 @@ class Following:
     def cursor(self) -> int:
         return self.view.run.version
 
-    async def steps(self) -> AsyncGenerator[list[News], None]:
+    async def steps(self, past: int = 0) -> AsyncGenerator[list[News], None]:
         """Yield progress as it happens; an empty list stands for silence. Stop when the run has ended or waits for an
-        answer."""
-        while not self.view.run.settled:
+        answer, other than to the question with the number `past`."""
+        while not self.view.run.settled or (past and self._stop <= past):
             news: list[News] = []
             for event in await self._follower.next(KEEP_ALIVE_S):
                 self._apply(event, news)
-                if self.view.run.settled:
+                if self.view.run.settled and (not past or event.seq == self._stop):
                     # Further events belong to a later call.
                     break
             yield news
@@ -81,6 +85,8 @@ class Following:
 
     def _apply(self, event: Event, news: list[News]) -> None:
         self.view.apply(event)
+        if event.type in ENDINGS or event.type in QUESTIONS:
+            self._stop = event.seq
         if event.payload is None:
             return
         if isinstance(event.payload, ArtifactAdded) and self.made is not None:
@@ -131,6 +137,8 @@ class McpCall(Struct, frozen=True):
     """Session id, which distinguishes several clients of one principal; None if the client has none."""
     token: Token = None
     key: str | None = None
+    task: bool = False
+    """True if the request asks for the result of a task."""
 
 
 class Mark(Struct, frozen=True, array_like=True):
@@ -141,6 +149,7 @@ class Mark(Struct, frozen=True, array_like=True):
     since: int
     id: CallId
     token: Token
+    task: bool = False
 
     def __str__(self) -> str:
         return urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")

@@ -45,6 +45,11 @@ SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 KEY = "parley/idempotencyKey"
 """Member of a call's `_meta` with the same meaning as the header `Idempotency-Key`."""
 
+ELICITS = ".e"
+"""End of the id of a session whose client answers elicitations. A session has no other state."""
+MOST_TASKS = 100
+"""Number of tasks whose changes a client can subscribe to at once."""
+
 CallId = str | int
 """Id of a request. Unlike in JSON-RPC itself, fractions and null are not allowed."""
 Token = str | int | None
@@ -67,11 +72,18 @@ class McpParams(Struct, frozen=True):
 
 class Hello(Struct, frozen=True, rename="camel"):
     protocol_version: str
+    capabilities: dict[str, Raw] = {}
+
+
+class ClientCapabilities(Struct, frozen=True):
+    extensions: dict[str, Raw] = {}
 
 
 class CallParams(Struct, frozen=True):
     name: str
     arguments: Raw = Raw(b"{}")
+    task: dict[str, Raw] | None = None
+    """Given if the call is to be a task, in revision 2025-11-25."""
 
 
 class ReadParams(Struct, frozen=True):
@@ -84,9 +96,10 @@ class McpCancelParams(Struct, frozen=True, rename="camel"):
 
 
 class WantedChanges(Struct, frozen=True, rename="camel"):
-    """Kinds of changes that a client subscribes to; this server has one kind."""
+    """Changes that a client subscribes to."""
 
     tools_list_changed: bool | None = None
+    task_ids: Annotated[list[str], msgspec.Meta(max_length=MOST_TASKS)] = []
 
 
 class ListenParams(Struct, frozen=True):

@@ -78,14 +78,16 @@ def agent_of(exchange: Exchange, principal: Principal, name: str) -> Agent:
     return agent
 
 
-def tool_of(agent: Agent) -> dict[str, object]:
-    return {
+def tool_of(agent: Agent, *, tasks: bool = False) -> dict[str, object]:
+    """Return an agent as a tool; with `tasks`, it says that its calls can be tasks."""
+    shown: dict[str, object] = {
         "name": agent.slug,
         "title": agent.name,
         "description": _description(agent),
         "inputSchema": INPUT,
         "outputSchema": OUTPUT,
     }
+    return shown | {"execution": {"taskSupport": "optional"}} if tasks else shown
 
 
 def _needs_more(agent: Agent) -> bool:

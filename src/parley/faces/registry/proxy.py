@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from starlette.types import Message, Receive, Send
 
 from parley.errors import CallQueued, InvalidCaller, InvalidJson
-from parley.faces.a2a.card import Cards
+from parley.faces.a2a.card import Cards, card_version
 from parley.faces.a2a.jsonrpc import METHODS, JsonRpc, RpcCall
 from parley.faces.a2a.messages import A2ACall, Ask
 from parley.faces.a2a.operations import ACCEPTED, Operations
@@ -81,7 +81,7 @@ class ProxyFace(CallFace):
         """Return the card that the node registered, with the proxy's address and this server's signature."""
         node = await self._proxying.target(request.caller.node, id_of(request))
         card = msgspec.json.decode((await self._nodes.known(node.id, card=True)).card or b"{}", type=dict[str, Any])
-        version = "1.0" if asked_version(request.scope) == "1.0" else "0.3"
+        version = card_version(asked_version(request.scope))
         url = f"{self._cards.base_url}/workspaces/{node.id}/a2a"
         return Response(200, await self._cards.passed_on({**_named(node), **card}, url, version))
 

@@ -57,6 +57,8 @@ class Extension(Struct, frozen=True):
     uri: str
     description: str = ""
     required: bool = False
+    params: dict[str, object] = {}
+    """Configuration of the extension, as its specification defines it."""
 
 
 class Provider(Struct, frozen=True):

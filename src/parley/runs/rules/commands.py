@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from parley.documents.rules import Assignment
 from parley.errors import (
+    GenerationMismatch,
     Invalid,
     LateResult,
     LeaseLost,
@@ -184,6 +185,8 @@ class Give(Struct, frozen=True):
     checked: int | None = None
     """Epoch of the turn whose question was compared with the message, 0 if no question was open; None if that does not
     matter."""
+    generation: int | None = None
+    """The generation that the run must have; None if any will do."""
 
 
 Report = (
@@ -368,6 +371,7 @@ def _fork(command: Fork) -> list[Payload]:
 
 
 def _give(run: Run, command: Give) -> list[Payload]:
+    check_generation(run, command.generation)
     _check_open(run)
     if command.checked not in (None, run.epoch) and run.state in WAITING:
         raise VersionConflict("The run has asked another question meanwhile.")
@@ -375,6 +379,17 @@ def _give(run: Run, command: Give) -> list[Payload]:
     if command.begin is not None and run.state in WAITING:
         events.append(Started(run.epoch + 1, command.begin.replica))
     return events
+
+
+def check_generation(run: Run, expected: int | None) -> None:
+    """Raise GenerationMismatch if the run has another generation than its sender expects."""
+    if expected not in (None, run.generation):
+        raise GenerationMismatch(
+            f"The task has generation {run.generation}, not {expected}: read it again before you send.",
+            taskId=run.id,
+            expectedGeneration=expected,
+            currentGeneration=run.generation,
+        )
 
 
 def _check_open(run: Run) -> None:

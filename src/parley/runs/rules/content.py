@@ -108,6 +108,18 @@ def text_of(parts: Iterable[Part]) -> str:
     return "".join(part.text for part in parts if part.text is not None)
 
 
+MAX_EXCERPT = 200
+
+
+def excerpt(parts: Iterable[Part], most: int = MAX_EXCERPT) -> str:
+    """Return the beginning of some content in one line: its text, or else the names of its files."""
+    parts = tuple(parts)
+    text = text_of(part for part in parts if part.filename is None)
+    if not text.strip():
+        text = ", ".join(part.filename or part.url or part.media_type or "data" for part in parts[:10])
+    return " ".join(text[: 4 * most].split())[:most]
+
+
 def says_something(parts: Iterable[Part]) -> bool:
     """Return whether the parts contain more than empty text."""
     return any(part.text != "" for part in parts)

@@ -12,7 +12,7 @@ from parley.errors import (
     VersionConflict,
 )
 from parley.ids import ConversationId, RunId
-from parley.runs.rules.content import any_beside, says_something
+from parley.runs.rules.content import MAX_EXCERPT, any_beside, excerpt, says_something
 from parley.runs.rules.events import (
     SPOKEN,
     ArtifactAdded,
@@ -45,6 +45,7 @@ from parley.runs.rules.events import (
     TurnEnded,
     Woken,
     content_of,
+    is_usage,
 )
 from parley.runs.rules.transcript import is_bad_end, is_end, shown, words_of
 from parley.runs.rules.usage import ModelTotals, added
@@ -69,11 +70,19 @@ class State(StrEnum):
 
 TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELED, State.REJECTED})
 WAITING = frozenset({State.INPUT_REQUIRED, State.AUTH_REQUIRED})
-FOLD = 2
+FOLD = 3
 """Version of the rules by which a run is folded from its log. Increase it when `Run` gets new fields: a row with other
 rules, or one written by an older process since then, is folded again when it is read."""
 _WORDED = frozenset((InputReceived, *SPOKEN))
 """Events that hold content, found by type alone, which is fast and usually enough."""
+_UPDATES: frozenset[type[Payload]] = frozenset(
+    (
+        *(ArtifactAdded, Started, Progress, Planned, Stepped, Steered, TurnEnded, Rescued, Suspended, Forked),
+        *(InputRequired, AuthRequired, Completed, Replied, Failed, Canceled, Rejected),
+    )
+)
+FIRST_INPUT = 2
+"""Number of the input with which a run is created, unless it is open."""
 
 
 class Run(Struct, frozen=True, omit_defaults=True):
@@ -136,6 +145,13 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """Time at which the run is woken (ms), if its agent sleeps."""
     usage: dict[str, ModelTotals] = {}
     """Tokens and cost of its model calls, by model; without its children, and without the copied part of a fork."""
+    title: str = ""
+    """Beginning of the first message, for lists."""
+    code: str = ""
+    """Error code, if the run failed or was rejected; `reason` is the beginning of the explanation."""
+    reason: str = ""
+    generation: int = 0
+    """Number of updates of the task, plus one for its creation; 0 if an older process folded the run."""
     fold: int = 0
     """Version of the rules by which the run was folded. An older process does not know this field and leaves it out."""
 
@@ -164,6 +180,11 @@ class Run(Struct, frozen=True, omit_defaults=True):
         return self.owner.startswith(ELSEWHERE)
 
 
+def lets_go(run: Run) -> bool:
+    """Return whether the runs that a run has started are canceled with it."""
+    return run.cancel_requested or run.state is State.FAILED
+
+
 _STEPS = (Planned, Stepped, Steered)
 """Events that are shown in the status, like progress."""
 
@@ -186,6 +207,16 @@ def erased(run: Run) -> Run:
     )
 
 
+# Why: docs/decisions/runs.md#count-every-update-of-a-task-in-its-generation
+def is_update(event: Payload, seq: int, *, open: bool) -> bool:
+    """Return whether an event updates the status or an artifact of the task, which raises its generation by one.
+    `open` is that of the run. The input that creates a task is no update; a later one is, because it clears the status
+    message, and ends the wait of a waiting task."""
+    if type(event) in _UPDATES:
+        return not is_usage(event)
+    return type(event) is InputReceived and (seq > FIRST_INPUT or open)
+
+
 def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) -> Run:
     """Return the state after an event. Every decided event can be folded."""
     if run is None and isinstance(event, Submitted):
@@ -204,27 +235,29 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
             origin=event.origin,
             assignment=event.assignment,
             orchestration=None if event.rules is None else run_id,
+            generation=1,
             fold=FOLD,
         )
     if run is None:
         raise RunNotFound("A log begins with `submitted`.")
+    generation = run.generation + is_update(event, seq, open=run.open)
     if type(event) in _WORDED and not run.beside and any_beside(content_of(event)):
         run = replace(run, beside=True)
     if isinstance(event, ArtifactAdded):
         answering = run.answering or (run.state is State.WORKING and says_something(event.parts))
-        return replace(run, version=seq, updated_at=at, answering=answering)
+        return replace(run, version=seq, updated_at=at, answering=answering, generation=generation)
     if isinstance(event, Progress):
         # A recorded step or mark is not repeated: a later crash does not count as a repetition of an earlier one.
         rescues = 0 if event.step is not None or event.mark else run.rescues
         status_at = at if event.parts else run.status_at
         if event.usage is not None:
             run = replace(run, usage=added(run.usage, event.usage))
-        return replace(run, version=seq, updated_at=at, status_at=status_at, rescues=rescues)
+        return replace(run, version=seq, updated_at=at, status_at=status_at, rescues=rescues, generation=generation)
     changes = _changes(run, at, event)
     moved = isinstance(event, _STEPS) or changes.get("state", run.state) is not run.state
     status_at = at if moved else run.status_at
     told = _told(run, at, event)
-    return replace(run, version=seq, updated_at=at, status_at=status_at, **changes, **told)
+    return replace(run, version=seq, updated_at=at, status_at=status_at, generation=generation, **changes, **told)
 
 
 def _told(run: Run, at: int, event: Payload) -> dict[str, Any]:
@@ -269,7 +302,8 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
         case InputReceived():
             # A waiting run that got its answer is submitted again: accepted, and not yet being worked on.
             state = State.SUBMITTED if run.state in WAITING else run.state
-            return {"inputs": run.inputs + 1, "state": state, "trace": event.trace or run.trace}
+            title = run.title or excerpt(shown(event.message))
+            return {"inputs": run.inputs + 1, "state": state, "trace": event.trace or run.trace, "title": title}
         case Completed() | Replied():
             return _end(run, State.COMPLETED, at)
         case ChildStarted():
@@ -293,12 +327,12 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             return {"due": 0}
         case Suspended(due):
             return {**_pause(run, State.SUBMITTED, at), "due": due, "read": run.read_before, "resuming": True}
-        case Failed():
-            return _end(run, State.FAILED, at)
+        case Failed(code, reason):
+            return {**_end(run, State.FAILED, at), "code": code, "reason": reason[:MAX_EXCERPT]}
         case Canceled():
             return _end(run, State.CANCELED, at)
-        case Rejected():
-            return _end(run, State.REJECTED, at)
+        case Rejected(code, reason):
+            return {**_end(run, State.REJECTED, at), "code": code, "reason": reason[:MAX_EXCERPT]}
         case Submitted():
             raise VersionConflict("A log can have only one `submitted` event, at its beginning.")
         case _:
@@ -326,6 +360,8 @@ def _forked(run: Run, event: Forked) -> dict[str, Any]:
         "children": (),
         "due": 0,
         "usage": {},
+        "code": "",
+        "reason": "",
     }
     if event.again and (run.state is State.WORKING or run.inputs == run.read):
         return {**changes, "read": run.read_before, "resuming": True}

@@ -1,10 +1,11 @@
 """The view of a run: its status, messages and artifacts. A fold of its events, and the answer that programs get."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
 
 from parley.errors import RunNotFound
 from parley.json_values import Json, readable
@@ -39,6 +40,10 @@ from parley.runs.rules.events import (
     task_metadata_of,
 )
 from parley.runs.rules.state import WAITING, Run, State, evolve
+from parley.runs.rules.usage import shown
+from parley.typed import instance_of
+
+T = TypeVar("T")
 
 
 class StatusMessage(Struct, frozen=True):
@@ -134,7 +139,7 @@ class View:
     @staticmethod
     def restored(snapshot: bytes) -> "View":
         kept, view = _decode_kept(readable(snapshot)), View()
-        view._run, view._status, view.reply = kept.run, kept.status, kept.reply
+        view._run, view._status, view.reply = generation_known(kept.run), kept.status, kept.reply
         view._history = [_decode_said(said) for said in kept.history]
         view.orchestration, view.metadata = kept.orchestration, kept.metadata
         for artifact in kept.artifacts:
@@ -311,6 +316,10 @@ class _Kept(Struct, frozen=True):
     metadata: Raw | UnsetType = UNSET
 
 
+class _SnapshotRun(Struct, frozen=True):
+    run: Run
+
+
 class _SnapshotTranscript(Struct, frozen=True):
     talk: list[Raw] = []
 
@@ -320,9 +329,22 @@ def snapshot_messages(snapshot: bytes) -> tuple[transcript.TranscriptMessage, ..
     return tuple([_decode_talk(said) for said in _decode_transcript(readable(snapshot)).talk])
 
 
+def snapshot_run(snapshot: bytes) -> Run:
+    """Return the run at the event up to which its events were deleted."""
+    return generation_known(_decode_run(readable(snapshot)).run)
+
+
+# Why: docs/decisions/runs.md#count-every-update-of-a-task-in-its-generation
+def generation_known(run: Run) -> Run:
+    """Return the run with a generation. If its updates can no longer be counted, this is the number of its last event:
+    no reader has seen a higher generation, and the run has ended."""
+    return run if run.generation else replace(run, generation=run.version)
+
+
 _encode_snapshot = msgspec.json.Encoder().encode
 _decode_kept = msgspec.json.Decoder(_Kept).decode
 _decode_said = msgspec.json.Decoder(StatusMessage).decode
+_decode_run = msgspec.json.Decoder(_SnapshotRun).decode
 _decode_transcript = msgspec.json.Decoder(_SnapshotTranscript).decode
 _decode_talk = msgspec.json.Decoder(transcript.TranscriptMessage).decode
 
@@ -428,7 +450,7 @@ class Answer(Struct, frozen=True):
     question: str | None = None
     """The agent's question, while it waits for input or for a credential."""
     usage: Mapping[str, object] | None = None
-    """Tokens and costs, as the agent reports them in the task's metadata."""
+    """Tokens and cost of the run, as A2A clients see them in the task's metadata: `inputTokens`, `cost`, `models`, …"""
     run_id: str = ""
     """The id of the run (A2A: task); empty for a direct message of a server that creates no task."""
     conversation: str = ""
@@ -436,6 +458,11 @@ class Answer(Struct, frozen=True):
     """The code of a failure or a rejection."""
     reason: str = ""
     """The reason why the run failed, was rejected or was canceled."""
+
+    def data_as(self, kind: type[T]) -> T:
+        """Return `data` as an instance of a class: a data class, a msgspec Struct or a pydantic model. Raise AgentError
+        if it does not fit."""
+        return instance_of(kind, self.data)
 
 
 def answer_of(view: View) -> Answer:
@@ -445,7 +472,7 @@ def answer_of(view: View) -> Answer:
         view.status.state,
         tuple(view.artifacts),
         said.parts if said else (),
-        usage=usage_in(view.metadata),
+        usage=usage_in(view.metadata) or (shown(view.run.usage) if view.run.usage else None),
         run_id=view.run.id,
         conversation=view.run.conversation,
         code=view.code,

@@ -1,0 +1,1 @@
+"""Deterministic simulation of a cluster: the standard scenario, and the command `make simulate`."""

@@ -1,0 +1,306 @@
+"""Planted faults: each breaks one rule of the engine, as a careless change would. The simulation must find them all."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from parley.errors import LeaseLost
+from parley.execution import steps as steps_module
+from parley.execution.cluster import Slots
+from parley.execution.executor import Executor
+from parley.execution.membership import Membership
+from parley.execution.outbox import Outbox
+from parley.ids import RunId
+from parley.paired.claims import PairedClaims
+from parley.paired.leases import Leases
+from parley.push.delivery import HookDelivery, Verdict
+from parley.push.hooks import Hooks
+from parley.runs import log as log_module
+from parley.runs import service as service_module
+from parley.runs.log import Commands
+from parley.runs.rules import commands as rules
+from parley.runs.rules.events import Rescued, Started
+from parley.runs.service import Exchange
+from parley.runs.streams import Follower, Streams
+from parley.stores import group_commit
+from parley.testing.simulation.database import SimulatedCluster
+
+Patch = pytest.MonkeyPatch
+
+
+async def _nothing(*_: object, **__: object) -> None:
+    return None
+
+
+def no_epoch_check(patch: Patch) -> None:
+    patch.setattr(rules, "_check_executor", lambda run, epoch: rules._not_ended(run))
+
+
+def no_end_check(patch: Patch) -> None:
+    def only_the_epoch(run: Any, epoch: int) -> None:
+        if epoch != run.epoch:
+            raise LeaseLost("Another executor works on this run.")
+
+    patch.setattr(rules, "_check_executor", only_the_epoch)
+
+
+def rescue_keeps_the_epoch(patch: Patch) -> None:
+    recover = rules._recover
+
+    def kept(run: Any, command: Any) -> Any:
+        return [
+            Rescued(run.epoch, one.attempt, one.how) if isinstance(one, Rescued) else one
+            for one in recover(run, command)
+        ]
+
+    patch.setattr(rules, "_recover", kept)
+
+
+def begin_without_looking(patch: Patch) -> None:
+    patch.setattr(rules, "_started", lambda run, command: Started(run.epoch + 1, command.replica))
+
+
+def unread_input_is_forgotten(patch: Patch) -> None:
+    emit = rules._emit
+
+    def ended(run: Any, command: Any) -> Any:
+        found = emit(run, command)
+        return [command.report] if found and type(found[0]).__name__ == "TurnEnded" else found
+
+    patch.setattr(rules, "_emit", ended)
+
+
+def wake_before_commit(patch: Patch) -> None:
+    write = Commands._write
+
+    def early(self: Any, box: Any, entries: Any, made: Any, fresh: bool) -> None:
+        if made.events and not made.refused:
+            self._published(made.run, made.events)
+        write(self, box, entries, made, fresh)
+
+    patch.setattr(Commands, "_write", early)
+
+
+def acknowledge_before_commit(patch: Patch) -> None:
+    write = Commands._write
+
+    def early(self: Any, box: Any, entries: Any, made: Any, fresh: bool) -> None:
+        write(self, box, entries, made, fresh)
+        for entry in made.entries:
+            entry.succeed()
+
+    patch.setattr(Commands, "_write", early)
+
+
+def forget_the_key(patch: Patch) -> None:
+    async def unkeyed(self: Any, run_id: Any, commands: Any, key: Any, expected: Any, changes: Any) -> Any:
+        return await self.submit(run_id, *commands, expected=expected, changes=changes)
+
+    patch.setattr(Commands, "_execute_once", unkeyed)
+
+
+def time_runs_backwards(patch: Patch) -> None:
+    patch.setattr(log_module, "max", lambda clock, before: clock, raising=False)
+
+
+def conflict_counts_as_success(patch: Patch) -> None:
+    answer = group_commit.answer
+    patch.setattr(group_commit, "answer", lambda settled: answer([(done, None) for done, _ in settled]))
+
+
+def cancel_is_lost_after_a_conflict(patch: Patch) -> None:
+    def known(self: Any, run_id: RunId) -> int:
+        box = self._boxes.get(run_id)
+        return box.run.version if box is not None and box.run is not None else 0
+
+    patch.setattr(Commands, "written", known)
+
+
+def cancel_stays_on_its_replica(patch: Patch) -> None:
+    patch.setattr(Executor, "heard", _nothing)
+    published = Exchange._published
+
+    def deaf(self: Any, run: Any, events: Any) -> None:
+        cancel, self.execution.cancel = self.execution.cancel, lambda run: None
+        try:
+            published(self, run, events)
+        finally:
+            self.execution.cancel = cancel
+
+    patch.setattr(Exchange, "_published", deaf)
+
+
+def children_go_on(patch: Patch) -> None:
+    patch.setattr(Exchange, "_cancel_children", _nothing)
+    patch.setattr(Executor, "_is_orphan", _never)
+
+
+async def _never(*_: object) -> bool:
+    return False
+
+
+def children_of_the_canceled_begin(patch: Patch) -> None:
+    patch.setattr(Executor, "_is_orphan", _never)
+    patch.setattr(service_module, "lets_go", lambda run: False)
+
+
+def another_child_after_a_rescue(patch: Patch) -> None:
+    named = uuid.uuid5
+    count = iter(range(10**9))
+    patch.setattr(service_module.uuid, "uuid5", lambda space, name: named(space, f"{name}{next(count)}"))
+
+
+def dead_replicas_are_forgotten(patch: Patch) -> None:
+    async def forgotten(self: Any, replica: str) -> None:
+        await self._cluster.forget(replica)
+
+    patch.setattr(Membership, "_take_up", forgotten)
+    patch.setattr(SimulatedCluster, "_dead", lambda self: [])
+
+
+def lost_turns_stay_lost(patch: Patch) -> None:
+    patch.setattr(Membership, "_take_back", _nothing)
+
+
+def a_lost_lease_is_ignored(patch: Patch) -> None:
+    patch.setattr(Executor, "abandon_slots", _nothing)
+    patch.setattr(Executor, "abandon", _nothing)
+
+
+def slots_are_given_back_twice(patch: Patch) -> None:
+    give = Slots.give
+
+    async def twice(self: Any, agent: str, replica: str) -> None:
+        await give(self, agent, replica)
+        if self._held[agent, replica] > 0:
+            await give(self, agent, replica)
+
+    patch.setattr(Slots, "give", twice)
+
+
+def slots_are_kept(patch: Patch) -> None:
+    patch.setattr(Slots, "give", _nothing)
+
+
+def slots_are_not_needed(patch: Patch) -> None:
+    take = Slots.take
+
+    async def taken(self: Any, agent: str, limit: int) -> str:
+        return await take(self, agent, limit) or self._cluster.replica
+
+    patch.setattr(Slots, "take", taken)
+
+
+def sleepers_sleep_on(patch: Patch) -> None:
+    patch.setattr(Executor, "wake_sleepers", _nothing)
+
+
+def steps_are_repeated(patch: Patch) -> None:
+    patch.setattr(steps_module, "recorded_steps", lambda turn, events: {})
+
+
+def steps_are_told_before_they_are_durable(patch: Patch) -> None:
+    async def hasty(self: Any, report: Any) -> None:
+        await self.put(report)
+
+    patch.setattr(Outbox, "commit", hasty)
+
+
+def streams_hear_only_their_own_replica(patch: Patch) -> None:
+    patch.setattr(Streams, "reach", lambda self, run_id, version: None)
+
+
+def streams_show_events_twice(patch: Patch) -> None:
+    def unchecked(self: Any) -> Any:
+        return self._batches.popleft().events if self._batches else []
+
+    patch.setattr(Follower, "_buffer_next", unchecked)
+
+
+def refused_posts_count_as_delivered(patch: Patch) -> None:
+    post = HookDelivery._post
+
+    async def always(self: Any, hook: Any, run: Any, event: Any) -> Verdict:
+        await post(self, hook, run, event)
+        return Verdict("delivered")
+
+    patch.setattr(HookDelivery, "_post", always)
+
+
+def progress_of_webhooks_is_not_stored(patch: Patch) -> None:
+    async def unsaved(self: Any, entry: Any, kept: Any, due: Any) -> Any:
+        return entry
+
+    patch.setattr(Hooks, "save", unsaved)
+
+
+def leases_of_runtimes_never_end(patch: Patch) -> None:
+    patch.setattr(PairedClaims, "tick", _nothing)
+
+
+def leases_of_runtimes_are_not_stored(patch: Patch) -> None:
+    patch.setattr(Leases, "hold", _nothing)
+    patch.setattr(Leases, "renew", _until)
+    patch.setattr(Leases, "name_holder", _nothing)
+
+
+async def _until(self: object, lease: object, until: int) -> int:
+    return until
+
+
+def stops_do_not_hand_over(patch: Patch) -> None:
+    async def closed(self: Any) -> None:
+        self._closing = True
+        for job in list(self._jobs.values()):
+            job.task.cancel()
+        await asyncio.sleep(0)
+
+    patch.setattr(Executor, "close", closed)
+    patch.setattr(SimulatedCluster, "_dead", lambda self: [])
+
+
+Mutation = Callable[[Patch], None]
+
+FOCUS = {
+    "cancel_is_lost_after_a_conflict": ("flow",),
+    "children_of_the_canceled_begin": ("boss",),
+    "a_lost_lease_is_ignored": ("room",),
+}
+"""The agents that clients ask, where the whole mix would need many more worlds."""
+
+MUTATIONS: list[Mutation] = [
+    no_epoch_check,
+    no_end_check,
+    rescue_keeps_the_epoch,
+    begin_without_looking,
+    unread_input_is_forgotten,
+    wake_before_commit,
+    acknowledge_before_commit,
+    forget_the_key,
+    time_runs_backwards,
+    conflict_counts_as_success,
+    cancel_is_lost_after_a_conflict,
+    cancel_stays_on_its_replica,
+    children_go_on,
+    children_of_the_canceled_begin,
+    another_child_after_a_rescue,
+    dead_replicas_are_forgotten,
+    lost_turns_stay_lost,
+    a_lost_lease_is_ignored,
+    slots_are_given_back_twice,
+    slots_are_kept,
+    slots_are_not_needed,
+    sleepers_sleep_on,
+    steps_are_repeated,
+    steps_are_told_before_they_are_durable,
+    streams_hear_only_their_own_replica,
+    streams_show_events_twice,
+    refused_posts_count_as_delivered,
+    progress_of_webhooks_is_not_stored,
+    leases_of_runtimes_never_end,
+    leases_of_runtimes_are_not_stored,
+    stops_do_not_hand_over,
+]
