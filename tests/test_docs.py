@@ -1,6 +1,7 @@
 """The pages say what the code does."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,10 +41,15 @@ def test_every_reason_of_a_tool_is_documented() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/agents.md", "docs/nodekit.md", "docs/telemetry.md"])
-def test_the_agents_in_the_pages_work(page: str) -> None:
+def test_the_agents_in_the_pages_work(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snippet whose first line names a file can be imported by the snippets after it."""
     snippets = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     assert snippets
+    monkeypatch.syspath_prepend(tmp_path)
     for snippet in snippets:
+        if named := re.match(r"# (\w+)\.py\n", snippet):
+            (tmp_path / f"{named[1]}.py").write_text(snippet)
+            monkeypatch.delitem(sys.modules, named[1], raising=False)
         exec(compile(snippet, page, "exec"), {})
 
 

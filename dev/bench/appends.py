@@ -22,7 +22,8 @@ from parley.runs.rules.commands import Begin, Emit
 from parley.runs.rules.state import ELSEWHERE
 from parley.settings import Settings, load
 from parley.stores.schema import migrate_sqlite
-from parley.stores.sqlite import FILE, connect
+from parley.stores.sqlite import FILE
+from parley.stores.sqlite_file import connect
 from parley.testing.logs import LogWriter
 
 WARMUP_S = 0.3

@@ -32,6 +32,7 @@ from parley.runs.rules.events import (
     Submitted,
 )
 from parley.runs.rules.usage import Usage
+from parley.runs.store import Listing
 from parley.settings import Settings
 from parley.stores.schema import migrations
 from parley.stores.sqlite import SqliteStore
@@ -59,13 +60,18 @@ PAGES = {
     "raw": "/runs/{run}/raw",
     "agents": "/agents",
     "agent": "/agents/common",
+    "agents-by-word": "/agents?q=now+and+then",
+    "agent-rare": "/agents/rare",
     "conversations": "/conversations",
+    "conversation": "/conversations/{conversation}",
     "orchestrations": "/orchestrations",
     "organisation": "/organisation",
     "topology": "/topology",
     "operations": "/operations",
     "dead-letters": "/operations/dead",
     "keys": "/operations/keys",
+    "settings": "/operations/settings",
+    "api": "/docs",
 }
 
 
@@ -84,6 +90,7 @@ async def rare(turn: Turn):
 class Filled(Struct, frozen=True):
     directory: Path
     run: RunId
+    conversation: str
 
 
 def cases() -> list[Case]:
@@ -104,7 +111,8 @@ def page_cost(count: int, path: str) -> float:
 
 async def _page_cost(filled: Filled, path: str) -> float:
     async with _serving(filled.directory) as app:
-        asked = path.format(run=filled.run, beginning=filled.run[:-1], day=iso(now_ms())[:10])
+        day, beginning = iso(now_ms())[:10], filled.run[:-1]
+        asked = path.format(run=filled.run, conversation=filled.conversation, beginning=beginning, day=day)
         times = [await _asked(app, f"/console{asked}") for _ in range(ASKS)]
     return statistics.quantiles(times[ASKS // 6 :], n=4)[0] * 1e3
 
@@ -146,21 +154,24 @@ def _filled(count: int) -> Filled:
     directory = DATA / f"console-{count}-{recipe}"
     stamp = directory / "run.txt"
     if not stamp.exists():
-        run = uvloop.run(_fill(directory, count))
-        stamp.write_text(run)
-    return Filled(directory, RunId(stamp.read_text()))
+        stamp.write_text(" ".join(uvloop.run(_fill(directory, count))))
+    run, conversation = stamp.read_text().split()
+    return Filled(directory, RunId(run), conversation)
 
 
-async def _fill(directory: Path, count: int) -> RunId:
+async def _fill(directory: Path, count: int) -> tuple[str, str]:
+    """Return a run in the middle, and its conversation."""
     store = SqliteStore(directory)
-    end, middle = now_ms(), RunId("")
+    end, middle = now_ms(), ("", "")
     for first in range(0, count, AT_ONCE):
         numbers = range(first, min(first + AT_ONCE, count))
         # A second between two runs: the same runs are within the last day, however many there are.
         logs = [LogWriter(at=end - (count - number) * 1000) for number in numbers]
         appends = [log.append(*_history(number, count)) for number, log in zip(numbers, logs, strict=True)]
         await asyncio.gather(*(put(store, append) for append in appends))
-        middle = logs[0].run_id if count // 2 in numbers else middle
+        if count // 2 in numbers:
+            middle = appends[0].run.id, appends[0].run.conversation
+        await store.search(Listing(text="quarter", limit=1))  # which indexes the words of all these
     await store.close()
     return middle
 

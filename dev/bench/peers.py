@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,12 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from sdk.node import Node
+
 HERE = Path(__file__).parent
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 5.0
 WARMUP = 1.0
-ONLY_HTTP = {"PARLEY_GRPC_PORT": "-1"}
-"""Start without gRPC: no client uses it here, and the port after a free one may be taken."""
+ENVIRONMENT = {"PARLEY_GRPC_PORT": "-1", "NODE_ENV": "production"}
+"""Start without gRPC: no client uses it here, and the port after a free one may be taken. Express is slower unless it
+is told that it serves production."""
 
 
 def ensure_venv(name: str, requirements: Path, root: Path) -> Path:
@@ -37,6 +41,20 @@ def ensure_venv(name: str, requirements: Path, root: Path) -> Path:
     return python
 
 
+def ensure_packages(name: str, packages: Mapping[str, str], root: Path, node: Node) -> Path:
+    """The folder `<root>/<name>` with packages from npm, installed anew only when their versions have changed."""
+    folder = root / name
+    stamp = folder / "installed.json"
+    manifest = json.dumps({"private": True, "dependencies": dict(packages)})
+    if not stamp.exists() or stamp.read_text() != manifest:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        (folder / "package.json").write_text(manifest)
+        node.run(*node.npm, "install", "--no-audit", "--no-fund", "--no-package-lock", "--prefix", folder)
+        stamp.write_text(manifest)
+    return folder
+
+
 @contextmanager
 def start(python: Path | str, script: Path | str, *args: str) -> Generator[str, None, None]:
     """Run a server script on a free loopback port for as long as the block lasts."""
@@ -53,7 +71,7 @@ def running(
     command = [str(python), str(script), "--port", str(port), *args]
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **ONLY_HTTP, **(env or {})}
+            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **ENVIRONMENT, **(env or {})}
         )
         try:
             wait_until_answering(port, process, output)
@@ -62,7 +80,15 @@ def running(
             stop(process)
 
 
-def measure(url: str, mode: str, wire: str, clients: int, seconds: float, expect: str = "completed") -> dict[str, Any]:
+def measure(
+    url: str,
+    mode: str,
+    wire: str,
+    clients: int,
+    seconds: float,
+    expect: str = "completed",
+    warmup: float = WARMUP,
+) -> dict[str, Any]:
     """Load the server from a process of its own, so that nothing here slows the client."""
     options = {
         "--url": url,
@@ -70,7 +96,7 @@ def measure(url: str, mode: str, wire: str, clients: int, seconds: float, expect
         "--wire": wire,
         "--clients": clients,
         "--seconds": seconds,
-        "--warmup": WARMUP,
+        "--warmup": warmup,
         "--expect": expect,
     }
     flags = [str(word) for option in options.items() for word in option]
@@ -78,10 +104,16 @@ def measure(url: str, mode: str, wire: str, clients: int, seconds: float, expect
         [sys.executable, str(HERE / "load.py"), *flags, "--json"],
         stdout=subprocess.PIPE,
         check=True,
-        timeout=WARMUP + seconds + 15,
+        timeout=warmup + seconds + 15,
     )
     result: dict[str, Any] = json.loads(finished.stdout)
     return result
+
+
+def cpu_seconds(pid: int) -> float:
+    """Time for which the threads of a process have used a processor."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def free_port() -> int:

@@ -1,4 +1,5 @@
-"""Cost of a send, a stream and a long run with one to three replicas: `python -m dev.bench.scaling [SECONDS]`.
+"""Cost of a send, a stream and a long run with one to three replicas: `python -m dev.bench.scaling [SECONDS]`;
+of a send with 1, 2 and 4 workers of one server: `python -m dev.bench.scaling workers [SECONDS]`.
 
 One, two and three replicas share one PostgreSQL, each with clients of its own; beside them stands one process on
 SQLite. On a machine whose cores everything shares, rates say how many cores there are; the time that each process has
@@ -43,6 +44,7 @@ STATISTICS_S = 1.5
 SCENES = {"send": ("echo", "send"), "stream": ("echo", "stream"), "run": ("long", "send")}
 """The agent that is asked, and how. A long run has a hundred events and more, each of them committed."""
 COUNTS = (1, 2, 3)
+WORKERS = (1, 2, 4)
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -114,6 +116,7 @@ def cases() -> list[Case]:
     return [
         *(_growth(scene, count) for scene in SCENES for count in COUNTS[1:]),
         Case("scaling.store", "µs a send", partial(server_us, "send", 1), "SQLite", partial(server_us, "send", 0)),
+        *(_growth_of_workers(count) for count in WORKERS[1:]),
         Case("scaling.by-runs", "µs a send", partial(server_us, "send", 1, **BY_RUNS), "many runs in a transaction",
              partial(server_us, "send", 1)),
     ]  # fmt: skip
@@ -124,6 +127,17 @@ def _growth(scene: str, count: int) -> Case:
         f"scaling.{scene}.{count}", f"µs a {scene}", partial(server_us, scene, count), "one replica",
         partial(server_us, scene, 1), note=lambda _: "processor time of all replicas and PostgreSQL",
     )  # fmt: skip
+
+
+def _growth_of_workers(count: int) -> Case:
+    return Case(
+        f"scaling.workers.{count}", "µs a send", partial(worker_us, count), "one process", partial(worker_us, 1),
+        note=lambda _: "processor time of all workers and PostgreSQL",
+    )  # fmt: skip
+
+
+def worker_us(count: int) -> float:
+    return uvloop.run(worked("send", count, WINDOW_S)).server_us
 
 
 def server_us(scene: str, count: int, **env: str) -> float:
@@ -155,23 +169,42 @@ async def _alone(directory: Path) -> AsyncGenerator[list[ServerProcess], None]:
         await server.stop()
 
 
+async def worked(scene: str, count: int, seconds: float, **env: str) -> Cost:
+    """With so many workers of one server; the clients share its address."""
+    with scratch() as directory:
+        url = await fresh_database(server_url())
+        connection = await connect(url)
+        try:
+            async with replicas(1, [AGENTS], directory, url, PARLEY_WORKERS=str(count), **env) as servers:
+                named, kept = f"PostgreSQL, {count} worker{'s'[: count > 1]}", partial(_kept, connection)
+                return await _loaded(scene, named, servers * count, seconds, kept, connection)
+        finally:
+            await connection.close()
+
+
+def _working(server: ServerProcess) -> list[int]:
+    """The processes of a server that answer requests: its workers, or itself."""
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+    return [int(word) for word in children] or [server.pid]
+
+
 async def _loaded(
     scene: str, store: str, servers: list[ServerProcess], seconds: float, kept: Callable[[], Any],
     connection: Connection = None,
 ) -> Cost:  # fmt: skip
     """Everything that can be counted is counted before and after the whole load, its first second too."""
     await _load(scene, servers, 0.5)
-    pids = [server.pid for server in servers]
-    main = await _postmaster(connection) if connection else 0
-    before, runs, times = await _written(connection), await kept(), _times(pids, main)
+    pids = sorted({pid for server in servers for pid in _working(server)})
+    main = await postmaster(connection) if connection else 0
+    before, runs, used = await _written(connection), await kept(), times(pids, main)
     clients, began = _children_s(), time.monotonic()
     found = await _load(scene, servers, seconds)
-    took, clients, after = time.monotonic() - began, _children_s() - clients, _times(pids, main)
+    took, clients, after = time.monotonic() - began, _children_s() - clients, times(pids, main)
     await asyncio.sleep(STATISTICS_S if connection else 0)
     done, events = (now - then for now, then in zip(await kept(), runs, strict=True))
     return Cost(
         scene, store, done, events, took, sum(map(rate, found)), max(one["p50_ms"] for one in found),
-        _used(times, after, pids), clients, (await _written(connection)).since(before), os.getloadavg()[0],
+        _used(used, after, pids), clients, (await _written(connection)).since(before), os.getloadavg()[0],
     )  # fmt: skip
 
 
@@ -212,7 +245,7 @@ async def _written(connection: Connection) -> Written:
     return Written(int(row[0]), int(row[1]), int(row[2] or 0))
 
 
-async def _postmaster(connection: Connection) -> int:
+async def postmaster(connection: Connection) -> int:
     """The parent of all sessions."""
     return _stat(int(await connection.fetchval("SELECT pg_backend_pid()")))[1]
 
@@ -223,7 +256,7 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _times(pids: list[int], main: int) -> dict[int, float]:
+def times(pids: list[int], main: int) -> dict[int, float]:
     """The seconds that each process has used; the parent's hold those of sessions that have ended."""
     found = {pid: _stat(pid)[2] for pid in pids}
     for entry in Path("/proc").iterdir() if main else ():
@@ -256,5 +289,14 @@ def main(seconds: float = WINDOW_S) -> None:
         print(uvloop.run(measured(scene, 1, seconds, **BY_RUNS)).line(), flush=True)
 
 
+def workers(seconds: float = WINDOW_S) -> None:
+    print(HEAD)
+    for count in WORKERS:
+        print(uvloop.run(worked("send", count, seconds)).line(), flush=True)
+
+
 if __name__ == "__main__":
-    main(*map(float, sys.argv[1:2]))
+    if sys.argv[1:2] == ["workers"]:
+        workers(*map(float, sys.argv[2:3]))
+    else:
+        main(*map(float, sys.argv[1:2]))

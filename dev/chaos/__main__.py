@@ -29,7 +29,7 @@ def main() -> int:
     for name in ("replicas", "full"):
         (folder / name).mkdir()
     outcomes = {
-        "replicas": asyncio.run(running.run(folder / "replicas", given.seed, given.seconds, say)),
+        "replicas": asyncio.run(running.run(folder / "replicas", given.seed, given.seconds, say, given.workers)),
         "full file": asyncio.run(full.run(folder / "full", given.seed, say)),
     }
     found = {name: figures(outcome) for name, outcome in outcomes.items()}
@@ -54,6 +54,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=float, default=600, help="for how long; 600 if left out")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="the same faults at the same times")
+    parser.add_argument(
+        "--workers", type=int, default=1, help="workers of each server, which are killed and rolled too"
+    )
     parser.add_argument("--json", action="store_true", help="the result for programs")
     parser.add_argument("--keep", action="store_true", help="leave the logs of the processes where they are")
     return parser.parse_args()

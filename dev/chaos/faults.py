@@ -1,21 +1,29 @@
 """Faults: a schedule derived from the seed, and the code that executes it."""
 
 import asyncio
+import os
 import random
+import signal
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 
+from dev.chaos.history import Pause
 from dev.chaos.seats import Seat, Server
 from dev.chaos.world import LEASE_S, SERVERS, World
 
 Kind = str
+AnySeat = TypeVar("AnySeat", bound=Seat)
 KINDS: dict[Kind, int] = {
     "kill server": 5, "stop server": 3, "restart PostgreSQL fast": 1, "restart PostgreSQL immediate": 2,
     "cut connections": 4, "leave connections half open": 3, "step clock": 3, "kill runtime": 2, "kill node": 2,
 }  # fmt: skip
 """Kinds of faults with their relative frequency."""
+
+WORKER_KINDS: dict[Kind, int] = {"kill worker": 6, "roll workers": 3}
+"""Kinds of faults of servers with several workers."""
 
 EVERY_S = 1.5
 CALM_S = 2.0
@@ -31,15 +39,16 @@ class Fault(Struct, frozen=True):
     """Duration or size of the fault, between 0 and 1."""
 
 
-def schedule(seed: int, seconds: float) -> list[Fault]:
+def schedule(seed: int, seconds: float, *, workers: bool = False) -> list[Fault]:
     """Faults at random times: every kind once in random order, then random kinds."""
     dice = random.Random(seed)
-    kinds = list(KINDS)
+    possible = KINDS | WORKER_KINDS if workers else KINDS
+    kinds = list(possible)
     dice.shuffle(kinds)
     faults: list[Fault] = []
     at = CALM_S
     while (at := at + dice.expovariate(1 / EVERY_S)) < seconds:
-        kind = kinds.pop() if kinds else dice.choices(list(KINDS), list(KINDS.values()))[0]
+        kind = kinds.pop() if kinds else dice.choices(list(possible), list(possible.values()))[0]
         faults.append(Fault(at, kind, dice.randrange(60), dice.random()))
     return faults
 
@@ -66,6 +75,10 @@ class Hands:
         match fault.kind:
             case "kill server":
                 done = await self._killed(_free(self._world.servers, fault), fault.size * 2)
+            case "kill worker":
+                done = self._signaled(_free(self._world.servers, fault), fault, signal.SIGKILL)
+            case "roll workers":
+                done = self._signaled(_free(self._world.servers, fault), fault, signal.SIGHUP)
             case "stop server":
                 done = await self._stopped(_free(self._world.servers, fault), LEASE_S * (1.5 + 2 * fault.size))
             case "restart PostgreSQL fast" | "restart PostgreSQL immediate":
@@ -89,6 +102,19 @@ class Hands:
             await seat.kill()
             await asyncio.sleep(down_s)
             await seat.start()
+        return True
+
+    def _signaled(self, seat: Server | None, fault: Fault, how: signal.Signals) -> bool:
+        """Kill one of the workers of a server, or let it replace all of them."""
+        if seat is None:
+            return False
+        pids = [seat.pid] if how is signal.SIGHUP else seat.workers
+        if not pids:
+            return False
+        pid = pids[fault.place % len(pids)]
+        os.kill(pid, how)
+        if how is signal.SIGKILL:
+            self._world.history.pauses.append(Pause(pid, time.monotonic()))
         return True
 
     async def _stopped(self, seat: Seat | None, seconds: float) -> bool:
@@ -116,7 +142,7 @@ class Hands:
         return True
 
 
-def _free(seats: Sequence[Seat], fault: Fault) -> Seat | None:
+def _free(seats: Sequence[AnySeat], fault: Fault) -> AnySeat | None:
     """The target: the first free seat from the fault's place on; None if all have a fault."""
     at = fault.place % len(seats)
     return next((seat for seat in (*seats[at:], *seats[:at]) if not seat.lock.locked()), None)

@@ -20,13 +20,13 @@ CLIENTS = 50
 Say = Callable[[str], None]
 
 
-async def run(folder: Path, seed: int, seconds: float, say: Say) -> Outcome:
+async def run(folder: Path, seed: int, seconds: float, say: Say, workers: int = 1) -> Outcome:
     history = History()
-    async with opened(folder, history) as world:
+    async with opened(folder, history, workers) as world:
         say("the world is there")
         crowd = Crowd(world, CLIENTS, random.Random(seed))
         await crowd.begin()
-        await _broken(world, crowd, seed, seconds, say)
+        await _broken(world, crowd, seed, seconds, say, workers)
         began = time.monotonic()
         say("everything has ended" if await rested(world, crowd) else "not everything has come to its end")
         rest_s = time.monotonic() - began
@@ -35,11 +35,11 @@ async def run(folder: Path, seed: int, seconds: float, say: Say) -> Outcome:
     return Outcome(seed, seconds, history, logs, check(history, logs, LIMIT), rest_s)
 
 
-async def _broken(world: World, crowd: Crowd, seed: int, seconds: float, say: Say) -> None:
+async def _broken(world: World, crowd: Crowd, seed: int, seconds: float, say: Say, workers: int) -> None:
     stop = asyncio.Event()
     working = asyncio.ensure_future(crowd.work(stop))
     hands = Hands(world, say)
-    await asyncio.gather(hands.carry_out(schedule(seed, seconds)), asyncio.sleep(seconds))
+    await asyncio.gather(hands.carry_out(schedule(seed, seconds, workers=workers > 1)), asyncio.sleep(seconds))
     say("nothing breaks any more")
     stop.set()
     crowd.give_up_at(time.monotonic() + REST_S)

@@ -48,22 +48,31 @@ class Seat(ABC):
     async def ended(self) -> None:
         """Wait for the end of a process that was killed."""
 
+    @property
+    def family(self) -> list[int]:
+        """The process and those that it has started to serve with it."""
+        return [self.pid]
+
     async def kill(self) -> None:
-        pid = self.pid
-        os.kill(pid, signal.SIGKILL)
-        self._history.pauses.append(Pause(pid, time.monotonic()))
+        for pid in self.family:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            self._history.pauses.append(Pause(pid, time.monotonic()))
         await self.ended()
 
     async def sleep(self, seconds: float) -> None:
         """Stop the process like a machine that hangs, then let it continue."""
-        pause = Pause(self.pid, time.monotonic())
-        self._history.pauses.append(pause)
-        os.kill(self.pid, signal.SIGSTOP)
+        pauses = [Pause(pid, time.monotonic()) for pid in self.family]
+        self._history.pauses += pauses
+        for pause in pauses:
+            os.kill(pause.pid, signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
         finally:
-            pause.until = time.monotonic()
-            os.kill(self.pid, signal.SIGCONT)
+            for pause in pauses:
+                pause.until = time.monotonic()
+                with suppress(ProcessLookupError):
+                    os.kill(pause.pid, signal.SIGCONT)
 
 
 class Serving(Seat):
@@ -115,6 +124,17 @@ class Server(Serving):
         super().__init__(name, folder, history, [], env)
         self.control = Control(folder / "control")
         self._agents = agents
+
+    @property
+    def workers(self) -> list[int]:
+        """Its workers, if it has any: they serve, and it only starts them."""
+        with suppress(OSError):
+            return [int(word) for word in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+        return []
+
+    @property
+    def family(self) -> list[int]:
+        return [self.pid, *self.workers]
 
     def module(self) -> list[str]:
         given = [*map(str, self._agents), "--data-dir", str(self.folder / "data"), "--port", str(self.port)]

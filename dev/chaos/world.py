@@ -113,7 +113,8 @@ class World(Place):
 
 
 @asynccontextmanager
-async def opened(folder: Path, history: History) -> AsyncGenerator[World, None]:
+async def opened(folder: Path, history: History, workers: int = 1) -> AsyncGenerator[World, None]:
+    """Open a world. With several `workers`, each server is a supervisor with so many replicas."""
     async with AsyncExitStack() as stack:
         (folder / "postgres").mkdir()
         os.environ["XDG_RUNTIME_DIR"] = str(_private(folder / "runtime"))
@@ -122,13 +123,13 @@ async def opened(folder: Path, history: History) -> AsyncGenerator[World, None]:
         database = Database(folder / "postgres", await fresh_database(url))
         world = World(folder, history, database, balancer)
         world.receivers = [await stack.enter_async_context(receiving()) for _ in range(RECEIVERS)]
-        await _serve(world, stack)
+        await _serve(world, stack, workers)
         await _pair(world, await stack.enter_async_context(adapting()), stack)
         await _join(world, stack)
         yield world
 
 
-async def _serve(world: World, stack: AsyncExitStack) -> None:
+async def _serve(world: World, stack: AsyncExitStack, workers: int) -> None:
     secret = world.folder / "secret.key"
     secret.write_text(new_key() + "\n")
     secret.chmod(0o600)
@@ -136,7 +137,7 @@ async def _serve(world: World, stack: AsyncExitStack) -> None:
         "PARLEY_STORE": "postgres", "PARLEY_POSTGRES_URL": world.database.url,
         "PARLEY_BLOBS": str(world.folder / "blobs"), "PARLEY_SECRET_KEY_FILE": str(secret),
         "PARLEY_PUBLIC_URL": world.balancer.url, "PARLEY_LEASE_S": str(LEASE_S), "PARLEY_EDGE_LEASE_S": "4",
-        "PARLEY_RELOAD": "false", "CHAOS_MARKS": str(world.folder),
+        "PARLEY_RELOAD": "false", "CHAOS_MARKS": str(world.folder), "PARLEY_WORKERS": str(workers),
     }  # fmt: skip
     agents = [HERE / "agents.py", defined(world.folder / "agents")]
     for number in range(SERVERS):

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from dev.simulation.actors import PairedFleet, steer
+from dev.simulation.nodes import NodeFleet
 from parley import Done, NeedInput, Status, Text, Turn, agent
 from parley.drivers.workflow import WorkflowDriver
 from parley.execution.driver import Driver
@@ -14,7 +15,7 @@ from parley.orchestrations.rules.plan import Rules, Step
 from parley.paired.driver import EdgeDriver
 from parley.runs.rules.agents import Agent, Limits, plain_skill
 from parley.testing.simulation.clients import ClientCommand, perform
-from parley.testing.simulation.faults import drawn
+from parley.testing.simulation.faults import KINDS, drawn
 from parley.testing.simulation.invariants import MARK
 from parley.testing.simulation.loop import PROCESS
 from parley.testing.simulation.shrink import WorldPlan
@@ -26,16 +27,23 @@ SENDING_S = 12.0
 ROOM = 2
 
 
-def plan(seed: int, commands: int = COMMANDS, faults: int = FAULTS, agents: Sequence[str] | None = None) -> WorldPlan:
-    """Return the plan of a world; `agents` are the agents that its clients ask, if not all kinds."""
+def plan(
+    seed: int,
+    commands: int = COMMANDS,
+    faults: int = FAULTS,
+    agents: Sequence[str] | None = None,
+    kinds: Sequence[str] = KINDS,
+) -> WorldPlan:
+    """Return the plan of a world; `agents` are the agents that its clients ask, if not all, and `kinds` those of its
+    faults."""
     dice = Random(f"{seed}/commands")
     made = [_command(dice, number, agents or ASKED) for number in range(commands)]
-    return WorldPlan(seed, tuple(sorted(made, key=lambda one: one.at)), drawn(seed, faults, REPLICAS, SENDING_S))
+    return WorldPlan(seed, tuple(sorted(made, key=lambda one: one.at)), drawn(seed, faults, REPLICAS, SENDING_S, kinds))
 
 
 ASKED = (
     "echo", "echo", "echo", "steps", "steps", "asker", "asker", "parent", "room", "room", "sleeper", "fragile",
-    "flow", "flow", "boss", "edge", "edge", "slow",
+    "flow", "flow", "boss", "edge", "edge", "slow", "node",
 )  # fmt: skip
 
 
@@ -54,26 +62,46 @@ def _command(dice: Random, number: int, agents: Sequence[str]) -> ClientCommand:
         streams=dice.random() < 0.35,
         hook=dice.random() < 0.12,
         more_after=round(dice.uniform(0.0, 0.6), 3) if asked in MORE and dice.random() < 0.4 else None,
+        guarded=dice.random() < 0.5,
         cancel_after=round(dice.choice((0.01, 0.1, 1.0, 3.0)) * dice.uniform(0.2, 1.0), 3) if cancels else None,
     )
 
 
 def played(what: WorldPlan, told: bool = False) -> Universe:
     """Play a world to its end."""
-    world = World(what.seed, drivers, what.faults, REPLICAS, told=told)
-    return world.play(lambda world: actors(world, what))
+    fleets: list[NodeFleet] = []
+    world = World(
+        what.seed,
+        drivers,
+        what.faults,
+        REPLICAS,
+        told=told,
+        node_work=lambda id_, turn: fleets[0].work(id_, turn),
+    )
+    fleets.append(NodeFleet(world))
+    return world.play(lambda world: actors(world, what, fleets[0]))
 
 
-def actors(world: World, what: WorldPlan) -> Sequence[Coroutine[Any, Any, None]]:
+def actors(world: World, what: WorldPlan, nodes: NodeFleet) -> Sequence[Coroutine[Any, Any, None]]:
     fleet = PairedFleet(world, "edge")
-    world.breaks.append(fleet.break_one)
-    return [fleet.pair(), *(_performed(world, command) for command in what.commands)]
+    world.breaks.append(lambda amount, seconds: _break_one(fleet, nodes, amount, seconds))
+    nodes.start()
+    commands = [_performed(world, command, nodes) for command in what.commands]
+    return [fleet.pair(), nodes.operate(), *commands]
 
 
-async def _performed(world: World, command: ClientCommand) -> None:
+def _break_one(fleet: PairedFleet, nodes: NodeFleet, amount: float, seconds: float) -> None:
+    """Break a process of the paired runtime, or a node."""
+    broken = nodes if int(amount * 1000) % 2 else fleet
+    broken.break_one(amount, seconds)
+
+
+async def _performed(world: World, command: ClientCommand, nodes: NodeFleet) -> None:
+    if command.agent == "node":
+        return await nodes.delegate(command)
     dice = Random(f"{world.seed}/{command.text}/steering")
     steered = command.agent == "flow" and dice.random() < 0.4
-    await perform(world, command, (lambda run: steer(world, run, dice)) if steered else None)
+    return await perform(world, command, (lambda run: steer(world, run, dice)) if steered else None)
 
 
 # Agents. Their outputs carry the epoch of their turn, so that an output of a fenced executor is noticed.

@@ -70,7 +70,12 @@ def __getattr__(name: str) -> object:
     """Import a public name when it is first used, so that `import parley` stays fast."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(_MODULE_OF[name]), name)
+    try:
+        found: object = getattr(import_module(_MODULE_OF[name]), name)
+    except ModuleNotFoundError as error:
+        from parley.extras import explained
+
+        raise explained(error) from error
     globals()[name] = found
     return found
 

@@ -1,5 +1,6 @@
 """Optional dependencies (extras), installed with `pip install 'parley-a2a[NAME]'`."""
 
+import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 
@@ -10,6 +11,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "langgraph": ("langgraph",),
     "llm": ("anthropic", "openai"),
     "mcp": ("mcp",),
+    "nats": ("nats",),
     "openai-agents": ("agents",),
     "otel": ("opentelemetry",),
     "pdf": ("typst",),
@@ -25,6 +27,27 @@ class ExtraMissing(ConfigurationError, Unsupported):
     """A feature needs an extra that is not installed; `details['extra']` names the extra to install."""
 
     code = "extra_missing"
+
+
+POSIX = frozenset({"fcntl", "grp", "pwd", "resource", "termios", "uvloop"})
+"""Modules that Python has only on Linux and macOS, or that exist only for them."""
+
+
+class PlatformUnsupported(ConfigurationError, Unsupported):
+    """A part of Parley does not run on this operating system; docs/install.md says what does."""
+
+    code = "platform_unsupported"
+
+
+def explained(error: ModuleNotFoundError) -> Exception:
+    """Return the error that a missing module means to a user: one of POSIX names what runs where."""
+    if error.name not in POSIX:
+        return error
+    return PlatformUnsupported(
+        f"This part of Parley runs on Linux and macOS: {sys.platform} has no {error.name}. "
+        "On Windows use WSL or a container; docs/install.md lists what runs where.",
+        module=error.name,
+    )
 
 
 def has(extra: str, *only: str) -> bool:

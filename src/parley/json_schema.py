@@ -85,7 +85,8 @@ class _Walk:
         try:
             self.check(schema, value, at, depth)
         except Mismatch as mismatch:
-            return mismatch
+            # The traceback holds the frames that hold the exception: thousands of such cycles would be garbage.
+            return mismatch.with_traceback(None)
         return None
 
 

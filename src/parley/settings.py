@@ -21,6 +21,7 @@ from parley.errors import ConfigurationError
 PREFIX = "PARLEY_"
 FILE = "parley.toml"
 TABLES = "agent"
+MOST_WORKERS = 256
 
 
 class ModelPrice(BaseModel, extra="forbid"):
@@ -55,6 +56,18 @@ class Settings(BaseSettings):
     oidc_jwks_url: str | None = Field(
         None, description="URL of the issuer's keys, if its discovery document must not be used."
     )
+    oidc_groups_claim: str = Field(
+        "groups", min_length=1, description="Claim of the issuer's tokens that names groups."
+    )
+    oidc_default_role: Literal["admin", "operator", "user", "reader", "none"] = Field(
+        "user", description="Role of the issuer's users whose groups have none; `none` refuses them."
+    )
+    role_groups: dict[Literal["admin", "operator", "user", "reader"], list[str]] = Field(
+        {}, description="Groups of the issuer's users that have a role, by role."
+    )
+    audit_keep_days: float | None = Field(
+        365, gt=0, description="Days after which entries of the audit log are deleted."
+    )
     runtime_keys: dict[str, Annotated[SecretStr, Field(min_length=1)]] = Field(
         {}, description="Secrets that sign requests to /internal/v1, by key id."
     )
@@ -84,6 +97,9 @@ class Settings(BaseSettings):
         1, ge=1, le=64, description="Number of transactions that write to PostgreSQL in parallel."
     )
     postgres_batch: int = Field(512, ge=1, le=4096, description="Maximum number of runs in one PostgreSQL transaction.")
+    nats_url: SecretStr | None = Field(
+        None, description="URL of a NATS server that carries the signals between replicas, instead of PostgreSQL."
+    )
     max_sends_per_second: float | None = Field(
         None, gt=0, description="Messages that a principal may send per second, on average."
     )
@@ -101,6 +117,12 @@ class Settings(BaseSettings):
     agents: list[str] = Field(
         [],
         description="Definitions (YAML files, or folders of them), and Python files or modules with @agent functions.",
+    )
+    workers: Annotated[int, Field(ge=1, le=MOST_WORKERS)] | Literal["auto"] = Field(
+        1, description="Number of processes that serve on this machine, on PostgreSQL; `auto` for one per core."
+    )
+    roll_s: float = Field(
+        30.0, ge=0, description="Seconds for which a worker that is replaced may finish its turns before they move."
     )
     reload: bool = Field(True, description="Reload definitions when their files change.")
     max_body_bytes: int = Field(10 * 1024 * 1024, gt=0, description="Maximum size of a request.")

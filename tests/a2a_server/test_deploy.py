@@ -134,10 +134,9 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path, more: dict[str, str]) ->
 
 
 def test_the_image_and_the_compose_file_expose_the_port() -> None:
-    lines = (DEPLOY / "organisation" / "Dockerfile").read_text().splitlines()
-    assert "EXPOSE 8200" in lines
+    assert "EXPOSE 8200" in (DEPLOY / "Containerfile").read_text().splitlines()
     compose = yaml.safe_load((DEPLOY / "organisation" / "compose.yaml").read_text())
     (service,) = compose["services"].values()
     assert service["ports"] == ["8200:8200"]
-    assert service["build"]["dockerfile"] == "deploy/organisation/Dockerfile"
+    assert (service["build"]["dockerfile"], service["build"]["target"]) == ("deploy/Containerfile", "organisation")
     assert set(compose["volumes"]) == {service["volumes"][0].partition(":")[0]}

@@ -11,7 +11,8 @@ import httpx2
 import pytest
 
 from parley.stores.schema import migrations
-from parley.stores.sqlite import FILE, connect
+from parley.stores.sqlite import FILE
+from parley.stores.sqlite_file import connect
 from parley.testing.processes import ServerProcess
 
 AGENTS = """

@@ -166,7 +166,7 @@ async def test_what_waits_is_found_and_answered(server: ServerProcess, tmp_path:
     assert "caller" in (await parley("runs", "--all", *url)).out
 
 
-async def test_everybodys_tasks_are_for_administrators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_everybodys_tasks_are_for_operators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     data = ("--data-dir", str(tmp_path / "data"))
     ann = (await parley("keys", "create", "ann", *data)).out.strip()
@@ -177,7 +177,7 @@ async def test_everybodys_tasks_are_for_administrators(tmp_path: Path, monkeypat
         monkeypatch.setenv("PARLEY_TOKEN", ann)
         task = task_of(await parley("send", "asks", "x", "--json", *url))
         refused = await parley("runs", "--all", *url)
-        assert (refused.code, "scope admin" in refused.err) == (1, True)
+        assert (refused.code, "scope operate" in refused.err) == (1, True)
         monkeypatch.setenv("PARLEY_TOKEN", root)
         assert (await parley("runs", *url)).out == "No tasks found.\n"
         (row,) = json.loads((await parley("runs", "--all", "--waiting", "--json", *url)).out)["runs"]

@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from parley import NeedInput, Status, Text, Turn, agent
 from parley.client import Client, Json, RemoteError
-from parley.client.a2a import Updates
+from parley.client.generations import Updates
 from parley.testing.servers import Server, serving
 
 
@@ -83,9 +82,8 @@ async def test_a_whole_stream_is_passed_on_as_it_is(server: Server) -> None:
 @pytest.mark.parametrize("numbers", [[0, 0, 0], [5, 5, 9], [7, 6]])
 def test_a_server_whose_numbers_repeat_does_not_number_updates(numbers: list[int]) -> None:
     updates = Updates()
-    results: list[dict[str, Any]] = [{"statusUpdate": {"taskId": "t", "generation": number}} for number in numbers]
-    assert [updates.missed(result) for result in results] == [False] * len(numbers)
-    assert not any(updates.is_known(result) for result in results)
+    assert [updates.missed(number) for number in numbers] == [False] * len(numbers)
+    assert not any(map(updates.is_known, numbers))
 
 
 async def test_a_task_without_streaming_is_followed_by_long_polls(server: Server) -> None:

@@ -17,9 +17,11 @@ __all__ = [
     "booking",
     "careful",
     "chatty",
+    "describer",
     "echo",
     "evil",
     "fussy",
+    "lecturer",
     "painter",
     "relay",
     "sleeper",
@@ -64,7 +66,7 @@ async def chatty(turn: Turn):
 async def painter(turn: Turn):
     """Makes a file of every kind: a picture, Markdown, code, data, bytes."""
     yield Text("Here is **everything**:\n\n| a | b |\n|---|---|\n| 1 | 2 |\n")
-    yield ArtifactChunk(Part(raw=_png(), media_type="image/png", filename="square.png"), id="picture", name="Picture")
+    yield ArtifactChunk(Part(raw=png(), media_type="image/png", filename="square.png"), id="picture", name="Picture")
     yield ArtifactChunk("# Heading\n\n- one\n- two\n", id="notes", filename="notes.md", media_type="text/markdown")
     yield ArtifactChunk("def f():\n    return 42\n", id="code", filename="f.py", media_type="text/x-python")
     yield ArtifactChunk({"count": 42, "nested": {"list": [1, 2, 3]}}, id="data", name="Data")
@@ -143,6 +145,22 @@ async def careful(turn: Turn):
     yield NeedInput([text_part("May I call files/delete?"), Part(data=wanted)])
 
 
+@agent("describer", name="Describer", input_modes=("text/plain", "image/png"))
+async def describer(turn: Turn):
+    """Lists the files that it is given."""
+    files = [part for part in turn.inputs[-1].parts if part.raw is not None]
+    yield Done("\n".join(f"- {part.filename} {part.media_type} {len(part.raw or b'')}" for part in files))
+
+
+@agent("lecturer", name="Lecturer")
+async def lecturer(turn: Turn):
+    """Says the same formatted sentence and code until it is canceled."""
+    yield Text("```python\nprint(1)\n```\n\n")
+    while True:
+        yield Text("Some **bold** words. ")
+        await asyncio.sleep(0.05)
+
+
 _refused: set[str] = set()
 REDACTED_KEY = "abcdef0123456789"
 
@@ -158,7 +176,7 @@ async def fussy(turn: Turn):
     yield Text("A room above the harbour.")
 
 
-def _png(size: int = 48) -> bytes:
+def png(size: int = 48) -> bytes:
     """A small picture, so that no file has to lie here."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:

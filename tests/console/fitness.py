@@ -2,6 +2,7 @@
 nothing is wider than the window; and all of it is small."""
 
 from collections.abc import Callable
+from itertools import product
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
@@ -10,7 +11,7 @@ MOST_BYTES = 150_000
 
 
 def check(browser: Browser, name: str, visit: Callable[[Page], object]) -> None:
-    for scheme, width in (("light", 390), ("dark", 1280)):
+    for scheme, width in product(("light", "dark"), (390, 1440)):
         context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce", bypass_csp=True
         )  # fmt: skip

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from playwright.sync_api import sync_playwright
 
-from tests.console.conftest import BROWSER, start
+from tests.console.conftest import BROWSER, send, start
 from tests.console.places import PAGES, demo
 
 ROOT = Path(__file__).parent.parent.parent
@@ -39,7 +39,10 @@ def main() -> int:
     with TemporaryDirectory() as folder:
         server = start(Path(folder) / "data", 8200)
         try:
-            _take(server.console, demo(server))
+            for number in range(24):
+                send(server, "fussy", f"A room{', if possible; please fail' if number % 7 == 3 else ''} {number}")
+            made = demo(server)
+            _take(server.console, made)
         finally:
             server.stop()
     for name in SHOWN:

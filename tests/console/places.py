@@ -37,7 +37,7 @@ PAGES: list[Place] = [
     Place("compare", lambda made: f"/runs/{made['writer']}/compare?other={made['echo']}"),
     Place("raw", lambda made: f"/runs/{made['writer']}/raw"),
     Place("agents", lambda _: "/agents"),
-    Place("agent", lambda _: "/agents/writer"),
+    Place("agent", lambda _: "/agents/fussy"),
     Place("adding", lambda _: "/agents/new"),
     Place("pairing", lambda _: "/agents/laptop/pairing", "Create code"),
     Place("conversations", lambda _: "/conversations"),
@@ -45,6 +45,7 @@ PAGES: list[Place] = [
     Place("difference", lambda made: f"/conversations/{made['talk']}/difference?{made['versions']}"),
     Place("orchestrations", lambda _: "/orchestrations"),
     Place("orchestration", lambda made: f"/orchestrations/{made['trip']}"),
+    Place("steps", lambda made: f"/orchestrations/{made['large']}"),
     Place("organisation", lambda _: "/organisation"),
     Place("topology", lambda _: "/topology"),
     Place("usage", lambda _: "/usage"),
@@ -71,8 +72,8 @@ def demo(server: Running) -> dict[str, str]:
     family.online(family.left)
     with Visitor(server) as visitor:
         visitor.post("/agents/new/pairing", {"name": "Laptop"})
-        visitor.post("/operations/keys", {"name": "ci", "scope-read": "1", "scope-send": "1"})
-        more = {**_talk(server, visitor), "trip": _trip(visitor)}
+        visitor.post("/operations/keys", {"name": "ci", "role": "user", "groups": "build"})
+        more = {"large": _large(visitor), **_talk(server, visitor), "trip": _trip(visitor)}
     send(server, "house", "Fix the bug in app.py")
     return {agent: send(server, agent, text) for agent, text in asked.items()} | more
 
@@ -98,6 +99,13 @@ def _trip(visitor: Visitor) -> str:
     trip = begun.headers["location"].rpartition("/")[2]
     _until(lambda: visitor.get(f"/orchestrations/{trip}").text, lambda text: "Retry" in text)
     return trip
+
+
+def _large(visitor: Visitor) -> str:
+    begun = visitor.post("/orchestrations", {"agent": "large", "text": "the archive"})
+    large = begun.headers["location"].rpartition("/")[2]
+    _until(lambda: visitor.get(f"/orchestrations/{large}").text, lambda text: "50 of 50 steps" in text)
+    return large
 
 
 def _until(look: Callable[[], str], holds: Callable[[str], bool]) -> str:

@@ -6,7 +6,7 @@ import httpx2
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.console.conftest import Running
+from tests.console.conftest import Running, send
 
 
 def test_an_agents_card_is_shown_as_people_read_it(server: Running, page: Page) -> None:
@@ -29,6 +29,55 @@ def test_an_agent_is_tried_without_leaving_the_page(server: Running, page: Page)
     out.get_by_label("Your answer").fill("Dora")
     out.get_by_label("Your answer").press("Enter")
     expect(out).to_contain_text("The postcard to Dora is ready.")
+
+
+def test_the_agent_remembers_what_was_said_while_it_is_tried(server: Running, page: Page) -> None:
+    page.goto(f"{server.console}/agents/author")
+    box, out = page.get_by_label("Message to Author"), page.locator(".try-out")
+    talks: list[str | None] = []
+    for number in (1, 2):
+        box.fill(f"Message {number}")
+        box.press("Enter")
+        expect(out.locator("run-timeline")).to_have_count(number)
+        expect(out.locator("run-timeline").last).to_contain_text("A picnic by the river")
+        talks.append(out.locator("run-timeline").last.get_attribute("data-conversation"))
+    page.get_by_role("button", name="Start a new one").click()
+    expect(out).to_be_hidden()
+    box.fill("Another")
+    box.press("Enter")
+    expect(out).to_contain_text("A picnic by the river")
+    assert talks[0] == talks[1] != out.locator("run-timeline").get_attribute("data-conversation")
+    page.goto(f"{server.console}/conversations/{talks[0]}")
+    expect(page.locator(".entry[data-kind=you]")).to_have_count(2)
+
+
+def test_agents_are_searched(server: Running, page: Page) -> None:
+    page.goto(f"{server.console}/agents")
+    rows = page.locator(".agent-table tbody tr")
+    known = rows.count()
+    page.get_by_label("Search agents").fill("counts SLOWLY")
+    page.get_by_label("Search agents").press("Enter")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("Slow")
+    expect(rows).to_contain_text("function")
+    expect(rows).to_contain_text(re.compile(r"agents\.py:\d+"))
+    assert known > 10
+    page.goto(f"{server.console}/agents?q=nothing-like-that")
+    expect(page.get_by_text("No agent matches")).to_be_visible()
+
+
+def test_an_agents_figures_are_those_of_its_stored_runs(server: Running, page: Page) -> None:
+    for text in ("fail for the figures", "one", "two", "three"):
+        send(server, "fussy", text)
+    page.goto(f"{server.console}/agents/fussy")
+    plots = page.locator(".agent-plot")
+    expect(plots).to_have_count(3)
+    expect(plots.first).to_contain_text(re.compile(r"\d+\.\d %"))
+    expect(page.locator("#figures")).to_contain_text(re.compile(r"Latest \d+ runs"))
+    expect(page.get_by_role("link", name="agent_error")).to_be_visible()
+    expect(page.locator("aside .facts")).to_contain_text("agents.py:")
+    page.get_by_role("link", name="agent_error").click()
+    expect(page.get_by_text("fail for the figures")).to_be_visible()
 
 
 def test_an_agent_is_added_by_the_address_of_its_card(server: Running, page: Page) -> None:

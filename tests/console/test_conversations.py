@@ -6,7 +6,8 @@ import httpx2
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.console.conftest import Running
+from tests.console.agents import png
+from tests.console.conftest import Running, Visitor
 
 
 def begun(server: Running, page: Page, text: str) -> None:
@@ -23,9 +24,11 @@ def sheet(page: Page, kind: str) -> Locator:
 
 
 def written(page: Page, kind: str, text: str, number: int) -> None:
-    form = sheet(page, kind).locator("form.answer")
-    form.get_by_role("textbox").fill(text)
-    form.get_by_role("button").click()
+    if not sheet(page, kind).count():
+        page.locator("summary", has_text="Write a ").click()
+    text_field = page.get_by_label(f"What the {kind} should contain")
+    text_field.fill(text)
+    text_field.press("Enter")
     expect(sheet(page, kind).locator("header")).to_contain_text(f"version {number}", timeout=15_000)
 
 
@@ -36,6 +39,89 @@ def test_a_conversation_is_begun_and_goes_on(server: Running, page: Page) -> Non
     expect(page.locator(".talk .entry")).to_have_count(4)
     page.goto(f"{server.console}/conversations")
     expect(page.locator("li", has_text="And who brings bread?")).to_be_visible()
+
+
+def test_a_plan_and_a_deliverable_are_beside_the_chat_only_when_they_exist(server: Running, page: Page) -> None:
+    begun(server, page, "Only words")
+    expect(page.locator(".sheet-card")).to_have_count(0)
+    written(page, "plan", "A picnic", 1)
+    page.set_viewport_size({"width": 1440, "height": 900})
+    chat, plan = page.locator(".talk").bounding_box(), sheet(page, "plan").bounding_box()
+    assert chat is not None
+    assert plan is not None
+    assert plan["x"] >= chat["x"] + chat["width"]
+    expect(sheet(page, "deliverable")).to_have_count(0)
+
+
+def test_enter_sends_and_shift_enter_adds_a_line(server: Running, page: Page) -> None:
+    begun(server, page, "Lines")
+    page.locator("#say").press_sequentially("one")
+    page.locator("#say").press("Shift+Enter")
+    page.locator("#say").press_sequentially("two")
+    page.locator("#say").press("Enter")
+    expect(page.locator(".entry[data-kind=you]")).to_have_count(2)
+    expect(page.locator(".entry[data-kind=you]").last).to_contain_text(re.compile("one\\s+two"))
+    page.locator("#say").press("Enter")
+    assert page.evaluate("document.querySelector('#say').validationMessage") != ""
+
+
+def test_files_are_sent_with_a_preview_and_shown(server: Running, page: Page) -> None:
+    page.goto(f"{server.console}/conversations")
+    page.get_by_label("Agent").select_option("describer")
+    files = [
+        {"name": "square.png", "mimeType": "image/png", "buffer": png()},
+        {"name": "<b>n.txt", "mimeType": "text/plain", "buffer": b"plain text"},
+        {"name": "gone.txt", "mimeType": "text/plain", "buffer": b"gone"},
+    ]
+    page.get_by_label("Attach files").set_input_files(files=files)  # pyright: ignore[reportArgumentType]
+    expect(page.get_by_role("img", name="Preview of square.png")).to_be_visible()
+    page.get_by_role("button", name="Remove gone.txt").click()
+    expect(page.locator(".chosen li")).to_have_count(2)
+    page.get_by_role("button", name="Start conversation").click()
+    asked = page.locator(".entry[data-kind=you]")
+    expect(page.locator(".entry[data-kind=agent]")).to_contain_text("square.png image/png")
+    expect(asked.locator(".piece[data-kind=image] img")).to_be_visible()
+    assert asked.locator("img").evaluate("image => image.naturalWidth") == 48
+    expect(asked.locator(".piece").last).to_contain_text("<b>n.txt")
+
+
+def test_text_is_formatted_while_it_streams_and_its_code_can_be_copied(server: Running, page: Page) -> None:
+    page.goto(f"{server.console}/conversations")
+    page.get_by_label("Agent").select_option("lecturer")
+    page.locator("#say").fill("go")
+    page.locator("#say").press("Enter")
+    expect(page.locator(".growing strong").first).to_have_text("bold", timeout=20_000)
+    expect(page.locator(".growing pre")).to_have_count(1)
+    page.get_by_role("button", name="Cancel run").click()
+    expect(page.locator("#say")).to_be_visible()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy code").first.click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()").strip() == "print(1)"
+
+
+def test_a_message_is_edited_and_sent_again(server: Running, page: Page) -> None:
+    begun(server, page, "The first wording")
+    first = page.locator(".entry[data-kind=you]").first
+    first.get_by_text("Edit and resend").click()
+    first.get_by_label("Edited message").fill("The second wording")
+    first.get_by_role("button", name="Resend").click()
+    expect(page.locator(".entry[data-kind=agent]")).to_have_count(2)
+    expect(page.locator(".entry[data-kind=you]").last).to_contain_text("The second wording")
+    expect(page.locator(".entry[data-kind=you]").first).to_contain_text("The first wording")
+    page.locator(".entry[data-kind=you]").last.get_by_role("link", name="view run").click()
+    expect(page.locator(".facts")).to_contain_text("Fork of")
+
+
+def test_only_a_message_of_the_conversation_is_sent_again(server: Running, made: dict[str, str]) -> None:
+    with Visitor(server) as visitor:
+        visitor.get("/conversations")
+        at = f"/conversations/{made['talk']}/resend"
+        for message, status in (
+            (f"{made['writer']}.2", 400), ("none.2", 404), ("", 404), (f"{made['writer']}.x", 400),
+        ):  # fmt: skip
+            assert visitor.post(at, {"message": message, "text": "again"}).status_code == status, message
+        assert visitor.post(at, {"message": f"{made['writer']}.2", "text": " "}).status_code == 400
 
 
 @pytest.mark.slow
@@ -78,6 +164,7 @@ def test_a_deliverable_is_made_again_and_the_whole_is_exported(server: Running, 
     written(page, "deliverable", "A page", 1)
     sheet(page, "deliverable").get_by_role("button", name="Regenerate").click()
     expect(sheet(page, "deliverable").locator("header")).to_contain_text("version 2", timeout=15_000)
+    expect(page.locator("#say")).to_be_visible()
     page.locator("summary", has_text="Export").click()
     page.get_by_label("Format").select_option("markdown")
     page.get_by_role("button", name="Export").click()

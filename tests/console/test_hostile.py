@@ -7,6 +7,7 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.console.agents import EVIL
 from tests.console.conftest import Running, Visitor, send
 
 
@@ -51,7 +52,14 @@ def test_a_run_shows_it_as_text(server: Running, run: str, wary: Page) -> None:
     assert not re.search(r"[\x00-\x08\x0b-\x1f]", wary.locator(".entries").inner_text())
 
 
-@pytest.mark.parametrize("path", ["/inbox", "/runs", "/agents", "/agents/evil", "/runs?agent=evil", "raw"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/inbox", "/runs", "/agents", "/agents/evil", "/runs?agent=evil", "raw", "/usage", "/operations",
+        "/agents?q=%3Cimg+src%3Dx+onerror%3Dalert(9)%3E%22%3E%3Cscript%3E",
+        "/runs?q=%3Cimg+src%3Dx+onerror%3Dalert(9)%3E",
+    ],
+)  # fmt: skip
 def test_every_other_page_does_too(path: str, server: Running, run: str, wary: Page) -> None:
     wary.goto(f"{server.console}{f'/runs/{run}/raw' if path == 'raw' else path}")
     expect(wary.get_by_role("navigation", name="Sections")).to_be_visible()
@@ -98,3 +106,46 @@ def test_conversations_and_documents_show_it_as_text(server: Running, wary: Page
         wary.goto(f"{server.console}{path}")
         assert wary.locator("main#content script, main#content iframe, main#content [onerror]").count() == 0
         assert wary.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_chat_shows_hostile_messages_files_and_streams_as_text(server: Running, wary: Page) -> None:
+    wary.goto(f"{server.console}/conversations")
+    wary.get_by_label("Agent").select_option("describer")
+    code = "```\n</code></pre><script>window.pwned=1</script>\n```"
+    text = f"{EVIL}\n\n{code}\n👩‍👧\u202e \x1b[31m {'wide ' * 3000}{'x' * 20000}"
+    wary.locator("#say").fill(text)
+    name = "\u202egnp.<img src=x onerror=alert(1)>.png"
+    files = [
+        {"name": name, "mimeType": "image/png", "buffer": b"<svg onload=alert(1)>"},
+        {"name": "page.txt", "mimeType": "text/plain", "buffer": b"<script>alert(1)</script>"},
+    ]
+    wary.get_by_label("Attach files").set_input_files(files=files)  # pyright: ignore[reportArgumentType]
+    expect(wary.locator(".chosen li")).to_have_count(2)
+    for width in (390, 1440):
+        wary.set_viewport_size({"width": width, "height": 900})
+        assert wary.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    wary.get_by_role("button", name="Start conversation").click()
+    expect(wary.locator(".entry[data-kind=agent]")).to_contain_text("page.txt", timeout=20_000)
+    for width in (390, 1440):
+        wary.set_viewport_size({"width": width, "height": 900})
+        assert wary.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    inside = (
+        "main#content script, main#content iframe, main#content style, main#content [onerror], main#content svg[onload]"
+    )
+    assert wary.locator(inside).count() == 0
+    assert wary.locator("main").count() == 1
+    wary.get_by_text("Edit and resend").click()
+    wary.get_by_label("Edited message").fill("<img src=/console/evil-edit onerror=alert(1)>")
+    wary.get_by_role("button", name="Resend").click()
+    expect(wary.locator(".entry[data-kind=you]").last).to_contain_text("evil-edit")
+    assert wary.locator(inside).count() == 0
+
+
+def test_an_orchestration_shows_it_as_text(server: Running, wary: Page) -> None:
+    with Visitor(server) as visitor:
+        begun = visitor.post("/orchestrations", {"agent": "trip", "text": EVIL})
+    wary.goto(f"{server.url}{begun.headers['location']}")
+    expect(wary.locator(".graph .node")).to_have_count(4)
+    wary.get_by_label("Search steps").fill("<script>")
+    assert wary.locator("main#content script, main#content iframe, main#content [onerror]").count() == 0
+    assert wary.evaluate("document.documentElement.scrollWidth <= innerWidth")

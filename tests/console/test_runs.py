@@ -4,7 +4,7 @@ import re
 
 import httpx2
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.console.conftest import Running, Visitor, send, start
 
@@ -123,30 +123,58 @@ def test_text_grows_while_it_comes_and_stays_when_it_is_done(server: Running, pa
     expect(page.locator(".try-out .piece")).to_contain_text('"counted": 12')
 
 
+HEAR = """
+const Source = window.EventSource;
+window.heard = [];
+window.EventSource = class extends Source {
+  constructor(...given) {
+    super(...given);
+    if (given[0].toString().includes('/events')) {
+      this.addEventListener('message', (event) => window.heard.push(Number(event.lastEventId)));
+    }
+  }
+};"""
+"""Notes the numbers of the events that a page's stream brings, over all of its connections."""
+
+
 @pytest.mark.slow
-def test_a_timeline_survives_a_restart_of_the_server_without_losing_an_event(
-    tmp_path_factory: pytest.TempPathFactory, page: Page
+def test_two_browsers_show_every_event_once_while_the_server_is_killed_and_restarted(
+    tmp_path_factory: pytest.TempPathFactory, browser: Browser
 ) -> None:
     data = tmp_path_factory.mktemp("restarted") / "data"
     server = start(data)
+    sizes = [{"width": 1440, "height": 900}, {"width": 390, "height": 844}]
+    pages = [browser.new_context(viewport=size, reduced_motion="reduce").new_page() for size in sizes]  # pyright: ignore[reportArgumentType]
+    for page in pages:
+        page.add_init_script(HEAR)
+        page.goto(f"{server.console}/inbox")
     with Visitor(server) as visitor:
-        run = visitor.post("/agents/slow/try", {"text": "30"}).headers["location"].rpartition("/")[2]
-    page.goto(f"{server.console}/runs/{run}")
-    words = page.locator(".entry[data-kind=agent] .words")
-    expect(words.first).to_contain_text("w5")
+        run = visitor.post("/agents/slow/try", {"text": "70"}).headers["location"].rpartition("/")[2]
+    for page in pages:
+        page.goto(f"{server.console}/runs/{run}", wait_until="commit")
+    for page in pages:
+        expect(page.locator(".entry[data-kind=agent] .words").first).to_contain_text("w5", timeout=30_000)
     port = int(server.url.rpartition(":")[2])
     server.stop(9)
-    expect(page.locator("#connection")).to_contain_text("Connecting")
+    for page in pages:
+        expect(page.locator("#connection")).to_have_attribute("data-state", "again")
     server = start(data, port)
     try:
-        expect(page.locator(".panel")).to_contain_text("completed", timeout=30_000)
-        shown = page.locator(".entries").inner_text()
-        page.reload()
-        # What grew on the page and what is read at once from the log are the same, word for word.
-        assert _words(page.locator(".entries").inner_text()) == _words(shown)
-        assert "the run continues (attempt" in shown
-        expect(page.locator("#connection")).to_contain_text("Connected")
+        for page in pages:
+            expect(page.locator(".panel")).to_contain_text("completed", timeout=30_000)
+            shown = page.locator(".entries").inner_text()
+            heard: list[int] = page.evaluate("window.heard")
+            assert heard == sorted(set(heard)), "no event came twice, none out of order"
+            version = int(str(page.locator("run-timeline").get_attribute("data-after")))
+            expect(page.locator("#connection")).to_have_attribute("data-state", "on")
+            assert heard[-1] == version
+            page.reload()
+            # What grew on the page and what is read at once from the log are the same, word for word.
+            assert _words(page.locator(".entries").inner_text()) == _words(shown)
+            assert "the run continues (attempt" in shown
     finally:
+        for page in pages:
+            page.context.close()
         server.stop()
 
 

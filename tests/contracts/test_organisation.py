@@ -402,7 +402,7 @@ async def test_startup_command(configured: Configured) -> None:
 
 
 async def test_docker_integration() -> None:
-    dockerfile, compose = (read(DEPLOY / name) for name in ("Dockerfile", "compose.yaml"))
+    dockerfile, compose = (read(DEPLOY / name) for name in ("../Containerfile", "compose.yaml"))
     assert EXPOSE in dockerfile.splitlines()
     service = yaml.safe_load(compose)["services"]["a2a-server"]
     assert service["ports"] == yaml.safe_load(PORTS)["ports"]

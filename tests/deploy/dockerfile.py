@@ -32,6 +32,6 @@ def stages(path: Path) -> list[Stage]:
         if word == "FROM":
             image, _, name = rest.partition(" AS ")
             found.append(Stage(image, name, []))
-        elif word:
+        elif word and found:  # an ARG before the first stage belongs to none
             found[-1].steps.append(Step(word, rest.strip()))
     return found

@@ -18,16 +18,18 @@ from tests.deploy.dockerfile import stages
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-BUILD, FONTS, IMAGE = stages(DEPLOY / "Dockerfile")
+BUILD, FONTS, SERVER, ORGANISATION, LAST = stages(DEPLOY / "Containerfile")
+IMAGE = SERVER._replace(steps=[*SERVER.steps, *LAST.steps])
 
 
 def test_the_image_is_built_apart_from_what_it_holds() -> None:
-    assert (BUILD.name, BUILD.image) == ("build", IMAGE.image)
+    assert [stage.image for stage in (BUILD, FONTS, SERVER)] == ["${BASE}"] * 3
+    assert [stage.image for stage in (ORGANISATION, LAST)] == ["server"] * 2
     assert IMAGE.of("COPY") == [
         "--from=build /opt/parley /opt/parley", "--from=fonts /usr/share/fonts /usr/share/fonts",
     ]  # fmt: skip
     assert "pip uninstall" in BUILD.of("RUN")[-1]
-    assert not re.search(r":latest|ADD ", (DEPLOY / "Dockerfile").read_text())
+    assert not re.search(r":latest|ADD ", (DEPLOY / "Containerfile").read_text())
     assert not any("apt-get" in rest for stage in (BUILD, IMAGE) for rest in stage.of("RUN"))
 
 
@@ -48,11 +50,11 @@ def test_it_runs_as_nobody_in_particular_and_asks_for_credentials() -> None:
 
 def test_what_it_copies_is_not_ignored_and_nothing_else_is_sent() -> None:
     lines = [
-        line for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] not in ("", "#")
+        line for line in (DEPLOY / "Containerfile.dockerignore").read_text().splitlines() if line[:1] not in ("", "#")
     ]
     assert lines[0] == "*"
     sent = {line[1:] for line in lines if line.startswith("!")}
-    copied = {name for rest in BUILD.of("COPY") for name in rest.split()[:-1]}
+    copied = {name for stage in (BUILD, ORGANISATION) for rest in stage.of("COPY") for name in rest.split()[:-1]}
     assert sent == copied
     assert all((ROOT / name).exists() for name in sent)
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-LANGUAGES = {"console", "sh", "python", "yaml", "toml", "json", "text", "diff"}
+LANGUAGES = {"console", "sh", "python", "js", "yaml", "toml", "json", "text", "diff"}
 _COMMENT = re.compile(r"<!--\s*(not run|runs on|file|prepare)\b:?\s*(.*?)\s*-->", re.DOTALL)
 _NAMED = re.compile(r"^(?:#|//) ([\w./-]+\.\w+|Dockerfile)(?: .*)?$")
 

@@ -11,8 +11,12 @@ NOT_RUN = {
     ): "it takes minutes; tests/dev/chaos does one of them",
     (
         "chaos.md",
-        "make simulate                    # fresh seeds for a minute; SECONDS=120 changes that",
+        "make simulate                    # kept seeds, then fresh ones, for a minute; SECONDS=120 changes that",
     ): "it takes a minute; tests/dev/simulation plays fixed and fresh seeds",
+    (
+        "deploy.md",
+        "docker build -f deploy/Containerfile -t parley .                          # with Docker or Podman",
+    ): "make image-check builds the image and starts it",
     ("deploy.md", "cd deploy"): "there is no container engine where the tests run",
     (
         "edge.md",
@@ -34,6 +38,10 @@ NOT_RUN = {
         "$ PARLEY_STORE=postgres PARLEY_POSTGRES_URL=postgresql://db/parley parley serve agents.py",
     ): "here every extra is installed",
     ("releases/0.1.0.md", "pip install parley-a2a"): "packages are built and installed by tests/packaging",
+    (
+        "replicas.md",
+        "parley serve --workers auto          # or a number; the setting workers",
+    ): "the tests start workers on a database of their own",
     ("replicas.md", "pip install 'parley-a2a[postgres]'"): "it is installed already",
     (
         "sdk.md",

@@ -8,6 +8,7 @@ import pytest
 from parley import Status, Text, Turn, agent
 from parley.drivers.function import FunctionDriver
 from parley.errors import ParleyError, StoreUnavailable
+from parley.execution.cluster import Slots
 from parley.ids import RunId
 from parley.runs.rules.state import State
 from parley.runs.service import Exchange
@@ -187,3 +188,15 @@ async def test_a_turn_that_is_given_up_waits_for_somebody_and_is_not_begun_here_
     assert (left.state, left.epoch, exchange.execution.works_on(run)) == (State.SUBMITTED, 2, False)
     assert await swept(exchange, run) == "completed: there in 3"
     await exchange.close()
+
+
+async def test_a_slot_whose_answer_was_lost_is_free_again_though_its_agent_has_no_more_work() -> None:
+    cluster = ShakyCluster(MemoryStore())
+    slots = Slots(cluster, lambda: True)
+    cluster.away = cluster.hears = True
+    with pytest.raises(StoreUnavailable):
+        await slots.take("a", 1)
+    cluster.away = False
+    assert not await cluster.take_slot("a", 1)
+    await slots.settle()
+    assert await cluster.take_slot("a", 1)

@@ -89,7 +89,10 @@ def answer_of(reply: httpx2.Response) -> str:
 async def test_this_machine_needs_no_credentials(local: Caller) -> None:
     assert answer_of(await local.send(NOBODY)) == "local: hello"
     who = (await local("GET", "/admin/whoami")).json()
-    assert who == {"principal": "local", "kind": "local", "name": "", "scopes": ["admin", "read", "send"], "agents": []}
+    assert who == {
+        "principal": "local", "kind": "local", "name": "", "scopes": ["admin", "read", "send"], "agents": [],
+        "role": "admin", "groups": [],
+    }  # fmt: skip
 
 
 async def test_a_credential_that_is_presented_is_used_and_a_wrong_one_refused(local: Caller) -> None:
@@ -211,7 +214,9 @@ async def test_only_administrators_look_after_the_server(guarded: Guarded) -> No
         reply = await guarded.ask(method, path, key)
         assert reply.status_code == 403, path
         assert reply.json()["error"]["status"] == "PERMISSION_DENIED"
-        assert reply.json()["error"]["details"][0]["metadata"] == {"scope": "admin"}
+        assert reply.json()["error"]["details"][0]["metadata"] == {
+            "scope": "operate" if path == "/admin/agents" else "admin"
+        }
     assert (await guarded.ask("GET", "/admin/whoami", key)).json()["principal"] == "service:ci"
     agents = (await guarded.ask("GET", "/admin/agents", guarded.admin)).json()["agents"]
     assert [(one["slug"], one["visibility"], one["limits"]["max_queued"]) for one in agents] == [

@@ -19,7 +19,7 @@ from parley.testing.servers import Server, serving
 
 LONG = 3 * WINDOW
 KEY = re.compile(r'<li[^>]* id="([a-z]+-[0-9a-f]+)"')
-EARLIER = re.compile(r'class="button quiet" href="([^"]+)"')
+EARLIER = re.compile(r'class="earlier"><a class="button quiet" href="([^"]+)"')
 
 
 @agent("agent")
@@ -78,7 +78,7 @@ async def test_its_pages_lead_through_all_of_its_entries_once(long: Watched) -> 
 
 
 async def test_a_text_that_grew_for_long_is_shown_in_parts(long: Watched) -> None:
-    await put(long.store, long.log.append(ArtifactAdded("made", (text_part("first "),), "response")))
+    await put(long.store, long.log.append(ArtifactAdded("made", (text_part("opening "),), "response")))
     for _ in range(WINDOW // 100):
         chunk = ArtifactAdded("made", tuple(text_part("more ") for _ in range(3)), "response", append=True)
         await put(long.store, long.log.append(*[chunk] * 100))
@@ -86,11 +86,11 @@ async def test_a_text_that_grew_for_long_is_shown_in_parts(long: Watched) -> Non
     async with httpx2.AsyncClient() as http:
         latest = (await http.get(long.page)).text
         assert "more more" in latest
-        assert "first" not in latest
+        assert "opening" not in latest
         earlier = EARLIER.search(latest)
         assert earlier is not None
         before = (await http.get(httpx2.URL(long.page).join(earlier[1]))).text
-        assert "first" in before
+        assert "opening" in before
 
 
 async def test_a_reader_who_comes_back_is_told_all_that_happened_and_how_it_ended(long: Watched) -> None:

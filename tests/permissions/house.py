@@ -102,11 +102,14 @@ def signed(**claimed: Any) -> Headers:
 
 
 async def _keys(directory: Path, store: dict[str, Any]) -> dict[str, str]:
-    wanted = {"user": None, "bob": None, "reader": ["read"], "admin": ["admin"]}
+    wanted: dict[str, dict[str, Any]] = {
+        "user": {}, "bob": {}, "reader": {"scopes": ["read"]}, "operator": {"role": "operator"},
+        "admin": {"scopes": ["admin"]},
+    }  # fmt: skip
     made: dict[str, str] = {}
     async with serving(directory, [echo], **store) as server, httpx2.AsyncClient(base_url=server.url) as http:
-        for name, scopes in wanted.items():
-            reply = await http.post("/admin/keys", json={"name": name, **({"scopes": scopes} if scopes else {})})
+        for name, rights in wanted.items():
+            reply = await http.post("/admin/keys", json={"name": name, **rights})
             made[name] = reply.json()["token"]
     return made
 

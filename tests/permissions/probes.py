@@ -158,15 +158,16 @@ FORMS: dict[str, str] = {
     "id": "GET /console/runs", "version": "POST …/set_current and the like", "from": "GET …/difference",
     "to": "GET …/difference", "owner": "GET /console/conversations/…", "agent": "POST /console/conversations",
     "other": "GET /console/runs/…/compare", "principal": "GET /console/runs", "conversation": "GET /console/runs",
-    "key": "POST /console/conversations", "thread_id": "/internal/v1",
+    "key": "POST /console/conversations", "message": "POST …/resend", "thread_id": "/internal/v1",
     "caller": "for administrators", "target": "for administrators", "parent_id": "for administrators",
     "forwarded_to": "for administrators", "slug": "for administrators", "agents": "for administrators",
+    "groups": "for administrators",
 }  # fmt: skip
 """The names in forms and queries that could be somebody's, and where they are asked about."""
 FORM_WORDS = frozenset((
     "after", "at", "back", "before", "cascade", "content", "credential", "cursor", "days", "dead", "definition",
     "description", "done", "exported", "fork", "format", "kind", "look", "name", "next", "notes", "q", "query",
-    "refused", "removed", "since", "state", "step", "tail_ms", "text", "theme", "type", "until", "url",
+    "refused", "removed", "role", "since", "state", "step", "tail_ms", "text", "theme", "type", "until", "url",
 ))  # fmt: skip
 
 

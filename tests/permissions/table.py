@@ -13,12 +13,13 @@ from parley.faces.actions.table import ACTIONS
 Json = dict[str, Any]
 
 COLUMNS = (
-    "nobody", "reader", "user", "oidc", "signed", "guest", "runtime", "node", "pair", "admin", "local", "anonymous",
+    "nobody", "reader", "user", "oidc", "signed", "guest", "runtime", "node", "pair", "operator", "admin", "local",
+    "anonymous",
 )  # fmt: skip
-"""nobody: no credentials, where they are needed. reader, user, admin: API keys with the scopes read, read and send,
-admin. oidc: a token of the issuer. signed, guest: signatures of contract 003, for a user and for a guest. runtime: the
-token of a paired runtime (000). node, pair: a node's own token and one for a pair (004). local, anonymous: no
-credentials, where none are needed (auth = local, auth = none)."""
+"""nobody: no credentials, where they are needed. reader, user, operator, admin: API keys with these roles. oidc: a
+token of the issuer. signed, guest: signatures of contract 003, for a user and for a guest. runtime: the token of a
+paired runtime (000). node, pair: a node's own token and one for a pair (004). local, anonymous: no credentials, where
+none are needed (auth = local, auth = none)."""
 STRANGERS = frozenset(("nobody", "runtime", "node", "pair"))
 """Whom most faces do not know: 401. Whom they know and refuse: 403."""
 
@@ -29,6 +30,7 @@ PUBLIC = KNOWN | {"nobody"}
 """Operations without credentials. Invalid credentials are refused there too."""
 SENDERS = KNOWN - {"reader"}
 ADMINS = frozenset(("admin", "local"))
+OPERATORS = ADMINS | {"operator"}
 SIGNED = frozenset(("signed", "guest"))
 RUNTIMES = frozenset(("runtime",))
 NODES = frozenset(("node",))
@@ -61,7 +63,7 @@ TABLE: dict[str, Rule | frozenset[str]] = {
     "GET /docs": PUBLIC,
     "GET /healthz": PUBLIC,
     "GET /readyz": PUBLIC,
-    "GET /metrics": ADMINS,
+    "GET /metrics": OPERATORS,
     "GET /.well-known/ai-catalog.json": PUBLIC,
     "GET /.well-known/jwks.json": PUBLIC,
     "GET /.well-known/agent-card.json": PUBLIC,
@@ -79,12 +81,18 @@ TABLE: dict[str, Rule | frozenset[str]] = {
     "POST /admin/keys": Rule(ADMINS, {}),
     "DELETE /admin/keys/{id}": ADMINS,
     "POST /admin/signing/rotate": ADMINS,
-    "GET /admin/agents": ADMINS,
-    "GET /admin/push": ADMINS,
-    "POST /admin/push/{task}/{id:path}/redrive": ADMINS,
-    "GET /admin/deliveries": ADMINS,
-    "GET /admin/runs": ADMINS,
-    "GET /admin/usage": ADMINS,
+    "GET /admin/agents": OPERATORS,
+    "GET /admin/push": OPERATORS,
+    "POST /admin/push/{task}/{id:path}/redrive": OPERATORS,
+    "GET /admin/deliveries": OPERATORS,
+    "GET /admin/runs": OPERATORS,
+    "GET /admin/usage": OPERATORS,
+    "GET /admin/groups": OPERATORS,
+    "GET /admin/audit": ADMINS,
+    "GET /admin/stops": OPERATORS,
+    "POST /admin/stops": Rule(OPERATORS, {}),
+    "DELETE /admin/stops/{kind}/{name:path}": OPERATORS,
+    "POST /admin/audit/erase": Rule(ADMINS, {}),
     "POST /admin/agents/{slug}/pairing": ADMINS,
     "GET /admin/agents/{slug}/runtime": ADMINS,
     "DELETE /admin/agents/{slug}/runtime": ADMINS,
@@ -210,10 +218,12 @@ TABLE: dict[str, Rule | frozenset[str]] = {
     "POST /console/conversations/{id:path}/rerun": SENDERS,
     "POST /console/conversations/{id:path}/export": SENDERS,
     "POST /console/conversations/{id:path}/say": SENDERS,
+    "POST /console/conversations/{id:path}/resend": SENDERS,
     "GET /console/conversations/{id:path}": KNOWN,
     "GET /console/orchestrations": KNOWN,
     "POST /console/orchestrations": SENDERS,
     "GET /console/orchestrations/{id:path}/events": KNOWN,
+    "POST /console/orchestrations/{id:path}/rerun": SENDERS,
     "POST /console/orchestrations/{id:path}/pause": SENDERS,
     "POST /console/orchestrations/{id:path}/resume": SENDERS,
     "POST /console/orchestrations/{id:path}/cancel": SENDERS,
@@ -228,6 +238,7 @@ TABLE: dict[str, Rule | frozenset[str]] = {
     "GET /console/topology/events": ADMINS,
     "GET /console/operations": ADMINS,
     "GET /console/operations/dead": ADMINS,
+    "GET /console/operations/audit": ADMINS,
     "GET /console/operations/keys": ADMINS,
     "GET /console/operations/settings": ADMINS,
     "POST /console/operations/dead/{task}/{id:path}/redrive": ADMINS,

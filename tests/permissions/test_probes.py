@@ -128,6 +128,7 @@ IN_FORMS: dict[str, tuple[tuple[str, ...], Any]] = {
         ("conversation",),
         lambda id_, mine: ("GET", f"/console/conversations/{id_}/difference?kind=plan&owner=service:{ANN}"),
     ),
+    "message": (RUNS, lambda id_, mine: ("POST", f"{mine}/resend", {"message": f"{id_}.2", "text": "hi"})),
     "plan": (VERSIONS, lambda id_, mine: ("GET", f"{mine}?plan={id_}")),
     "deliverable": (VERSIONS, lambda id_, mine: ("GET", f"{mine}?deliverable={id_}")),
     "from": (VERSIONS, lambda id_, mine: ("GET", f"{mine}/difference?kind=plan&from={id_}&to={id_}")),

@@ -1,4 +1,6 @@
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -59,6 +61,19 @@ async def test_many_writers_of_one_run_are_put_in_order(bench: Bench, store: Sto
     outcomes = await asyncio.gather(*(bench.commands.execute(run_id, Emit(1, word)) for word in words))
     assert [outcome.events[0].seq for outcome in outcomes] == list(range(4, 204))
     assert await verify_run(store, run_id) == 203
+
+
+async def test_a_refused_command_leaves_nothing_in_memory(bench: Bench) -> None:
+    run_id = await bench.started()
+
+    async def refused() -> "weakref.ref[BaseException]":
+        with pytest.raises(NotReady) as raised:
+            await bench.commands.execute(run_id, Begin())
+        return weakref.ref(raised.value)
+
+    error = await refused()
+    gc.collect()
+    assert error() is None
 
 
 async def test_a_refused_command_does_not_hold_up_its_neighbours(bench: Bench) -> None:

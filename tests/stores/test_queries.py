@@ -19,7 +19,8 @@ from parley.runs.store import Listing
 from parley.stores.postgres import open_pool
 from parley.stores.queries import filters, numbered, paged
 from parley.stores.schema import migrate_sqlite
-from parley.stores.sqlite import _AHEAD, _WAITING, FILE, connect
+from parley.stores.sqlite import _AHEAD, _WAITING, FILE
+from parley.stores.sqlite_file import connect
 from parley.testing.servers import serving
 
 FILTERS = {

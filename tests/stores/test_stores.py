@@ -16,7 +16,8 @@ from parley.stores.postgres import PostgresStore, open_pool
 from parley.stores.postgres_pool import Pool
 from parley.stores.queries import filters, paged
 from parley.stores.schema import migrate_sqlite, migrations
-from parley.stores.sqlite import FILE, SqliteReader, SqliteStore, connect
+from parley.stores.sqlite import FILE, SqliteReader, SqliteStore
+from parley.stores.sqlite_file import connect
 from parley.testing.logs import LogWriter, put
 from parley.testing.stores import StoreContract
 

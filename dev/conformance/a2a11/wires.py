@@ -14,8 +14,8 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
+from parley.client.protobuf_v11 import message_type
 from parley.client.sse import read_events
-from parley.faces.a2a.protobuf_v11 import message_type
 
 Json = dict[str, Any]
 VERSION = "1.1"

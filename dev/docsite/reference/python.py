@@ -39,7 +39,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "parley.testing.receivers": ("Post", "Receiver", "receiving"),
     "parley.testing.openapi_changes": ("taken_away",),
     "parley.testing.stores": ("StoreContract",),
-    "parley.testing.records": ("RecordsContract",),
+    "parley.testing.records": ("AuditContract", "RecordsContract"),
     "parley.testing.blobs": ("BlobsContract",),
     "parley.testing.libraries": ("LibraryContract",),
     "parley.testing.nodes": ("NodesContract",),

@@ -2,8 +2,8 @@
 
 import gc
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -17,15 +17,18 @@ from parley.app.console import beside, newcomers, open_console
 from parley.app.nodes import Neighbours, open_nodes
 from parley.app.pairing import open_edge
 from parley.app.tools import extended, extensions_of, open_host, open_tools, serving_tools
+from parley.app.workers import Worker
+from parley.audit.service import DAY_MS, AuditLog, AuditStore, address_of, enter
 from parley.console.address_pages import AddressPages
-from parley.definitions.watcher import DefinitionProblem
+from parley.definitions.watcher import Definitions
 from parley.drivers.org import following_organisations
 from parley.drivers.remote import following_cards
 from parley.drivers.remote.nodes import absent_node
 from parley.errors import ConfigurationError
-from parley.execution.admission import Allowance
+from parley.execution.admission import LOOK_S, Allowance, KillSwitch
 from parley.execution.cluster import Cluster, Signals
 from parley.execution.driver import Driver
+from parley.execution.membership import Loop
 from parley.faces.a2a.card import CardAccess, Cards
 from parley.faces.a2a.jsonrpc import JsonRpc
 from parley.faces.a2a.operations import Operations, RequestLog
@@ -39,17 +42,19 @@ from parley.faces.mcp.mount import MCP_HEADERS, McpMount
 from parley.http.identity import Entrance, Identified
 from parley.http.requests import answer
 from parley.http.table import OperationTable, Tabulated
-from parley.http.tracing import Answered, Traced
+from parley.http.tracing import OTHER, Answered, Refused, Traced
 from parley.push.hooks import Hooks
 from parley.push.service import Push
 from parley.records import Records
 from parley.runs.frames import Frames, MailDeliveries
 from parley.runs.listeners import RunListeners, tell_usage
+from parley.runs.rules.access import ROLES, Principal, Role
 from parley.runs.rules.usage import Price
 from parley.runs.service import Exchange
 from parley.runs.store import LogStore
 from parley.runs.tracebacks import Tracebacks
 from parley.security.credentials import Credentials, Gate
+from parley.security.groups import GroupMembers, GroupRules, Groups
 from parley.security.keys import ApiKeys
 from parley.security.netguard import LOOPBACK, Guard, GuardedTransport, Outbound
 from parley.security.secrets import FILE as SECRETS_FILE
@@ -58,17 +63,20 @@ from parley.security.signatures import DEVELOPMENT_KEYS, Signatures
 from parley.security.signing import SigningKeys
 from parley.security.tokens import Tokens
 from parley.settings import Settings, blobs_location, postgres_url
+from parley.stores.audit import MemoryAudit, PostgresAudit, SqliteAudit
 from parley.stores.blobs import open_blobs
 from parley.stores.cluster import NoSignals, PostgresCluster, PostgresSignals, Solo
 from parley.stores.memory import MemoryStore
 from parley.stores.postgres import SPARE_CONNECTIONS, PostgresStore, open_pool
-from parley.stores.postgres_pool import MAX_CONNECTIONS
+from parley.stores.postgres_pool import MAX_CONNECTIONS, Pool
 from parley.stores.records import MemoryRecords, PostgresRecords, SqliteRecords
+from parley.stores.signals import NatsSignals
 from parley.stores.sqlite import FILE, SqliteStore
 from parley.telemetry import attach, tell
 from parley.telemetry.metrics import Metrics
 
-_DAY_MS = 24 * 3600 * 1000
+AUDIT_TRIM_S = 600.0
+"""Interval at which old entries of the audit log are deleted."""
 TRACE_HEADERS = ["X-Request-ID", "traceparent", "tracestate"]
 CORS_HEADERS = [
     "A2A-Version", "A2A-Extensions", "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "Last-Event-ID",
@@ -134,7 +142,7 @@ def prices(settings: Settings) -> dict[str, Price]:
 
 
 def _keep_ms(settings: Settings) -> int | None:
-    return int(settings.keep_days * _DAY_MS) if settings.keep_days else None
+    return int(settings.keep_days * DAY_MS) if settings.keep_days else None
 
 
 async def _open_store(settings: Settings) -> tuple[LogStore, Cluster, Signals]:
@@ -142,9 +150,15 @@ async def _open_store(settings: Settings) -> tuple[LogStore, Cluster, Signals]:
         url = postgres_url(settings)
         pool = await open_pool(url, most=max(MAX_CONNECTIONS, settings.postgres_writers + SPARE_CONNECTIONS))
         store = PostgresStore(pool, settings.postgres_writers, settings.postgres_batch)
-        return store, PostgresCluster(pool, settings.lease_s), PostgresSignals(url, pool)
+        return store, PostgresCluster(pool, settings.lease_s), _open_signals(settings, url, pool)
     store = MemoryStore() if settings.store == "memory" else SqliteStore(settings.data_dir)
     return store, Solo(store), NoSignals()
+
+
+def _open_signals(settings: Settings, url: str, pool: Pool) -> Signals:
+    if settings.nats_url is None:
+        return PostgresSignals(url, pool)
+    return NatsSignals(settings.nats_url.get_secret_value(), pool.fetch)
 
 
 @asynccontextmanager
@@ -183,11 +197,24 @@ def gate(settings: Settings, records: Records) -> Gate:
     if settings.oidc_issuer is not None:
         if settings.oidc_audience is None:
             raise ConfigurationError("The setting oidc_issuer needs oidc_audience.", field="oidc_audience")
-        tokens = Tokens(settings.oidc_issuer, settings.oidc_audience, settings.oidc_jwks_url, allow=allowed(settings))
+        tokens = Tokens(
+            settings.oidc_issuer,
+            settings.oidc_audience,
+            settings.oidc_jwks_url,
+            allow=allowed(settings),
+            groups=group_rules(settings),
+            members=GroupMembers(records),
+        )
     if settings.auth == "none":
         tell("auth.none", warning="Every client that can reach this server may use it.")
     configured = settings.api_key.get_secret_value() if settings.api_key else None
     return Gate(settings.auth, Credentials(ApiKeys(records), tokens, configured))
+
+
+def group_rules(settings: Settings) -> GroupRules:
+    named: dict[str, Role] = {group: role for role in list(ROLES)[::-1] for group in settings.role_groups.get(role, ())}
+    default = None if settings.oidc_default_role == "none" else settings.oidc_default_role
+    return GroupRules(settings.oidc_groups_claim, named, default)
 
 
 def signatures(settings: Settings, store: LogStore) -> Signatures:
@@ -207,14 +234,16 @@ def allowed(settings: Settings) -> list[str]:
     return [*settings.allow_hosts, *(LOOPBACK if settings.auth == "local" else ())]
 
 
-def _identified(app: ASGIApp, table: OperationTable, settings: Settings, gate: Gate, signed: Signatures) -> ASGIApp:
+def _identified(
+    app: ASGIApp, table: OperationTable, settings: Settings, gate: Gate, signed: Signatures, audit: AuditLog
+) -> ASGIApp:
     """Wrap an application so that every request is authenticated, and pages of the allowed origins may call it."""
     origins = frozenset(settings.cors_origins)
     if settings.auth == "local" and "*" in origins:
         raise ConfigurationError(
             "cors_origins must not be * with auth = local: name each origin.", field="cors_origins"
         )
-    app = Identified(app, table, gate, origins, signed, settings.max_body_bytes, gate.owner)
+    app = Identified(app, table, gate, origins, signed, settings.max_body_bytes, gate.owner, audit)
     if not origins:
         return app
     return CORSMiddleware(
@@ -241,21 +270,21 @@ async def open_faces(
     settings: Settings,
     base_url: str,
     grpc_port: int | None = None,
-    problems: Callable[[], list[DefinitionProblem]] = list,
+    definitions: Definitions | None = None,
+    worker: Worker | None = None,
 ) -> AsyncGenerator[ASGIApp, None]:
     """Open every face on its path, and the services that faces need in addition to the exchange; gRPC on its own port,
-    if one is given. `problems` returns the definitions that cannot be used, for the console."""
+    if one is given. `definitions` are shown in the console. `worker` is this process if it is one."""
     extensions, secrets = extensions_of(exchange), open_secrets(settings)
-    async with open_records(settings) as records:
-        signing = signing_keys(settings, records, base_url)
+    async with open_records(settings) as records, auditing(exchange, settings) as audit:
         entrance = gate(settings, records)
-        default = partial(_default_agent, exchange, settings)
-        cards = Cards(base_url, _access(settings), signing.sign_card, default)
+        signing, keys = signing_keys(settings, records, base_url), entrance.credentials.keys
+        cards = Cards(base_url, _access(settings), signing.sign_card, partial(_default_agent, exchange, settings))
         async with open_push(exchange, settings, records, signing, base_url) as push:
             pages = AddressPages(base_url, settings.platform_name, authenticated=settings.auth == "required")
             a2a = _A2A(exchange, settings, cards, push, pages)
+            groups = Groups(keys, records, group_rules(settings))
             deliveries, signed = MailDeliveries(records), signatures(settings, exchange.store)
-            admin = Admin(exchange, entrance.credentials.keys, signing, push.hooks, deliveries)
             neighbours = Neighbours(signing, cards, push, base_url, extensions.guard)
             async with (
                 open_tools(exchange, settings, records, extensions.guard, _keep_ms(settings)) as tools,
@@ -264,38 +293,38 @@ async def open_faces(
                 open_actions(exchange, settings, conversations, __version__) as actions,
                 open_nodes(exchange, settings, neighbours) as nodes,
                 open_tracebacks(exchange, records) as tracebacks,
-                counting(exchange) as metrics,
-                _grpc(settings, grpc_port, base_url, a2a.operations, entrance, cards),
+                open_metrics(exchange, worker) as measured,
+                switching(exchange, records, groups) as switch,
+                _grpc(settings, grpc_port, base_url, a2a.operations, entrance, cards, audit, worker),
             ):
-                frames, most = Frames(exchange, records), settings.max_body_bytes
-                control = ControlFace(signed, exchange, frames, a2a.default, deliveries, tools, __version__, most)
+                admin = Admin(exchange, keys, groups, signing, push.hooks, deliveries, audit, switch)
+                most = settings.max_body_bytes
+                control = ControlFace(
+                    signed, exchange, Frames(exchange, records), a2a.default, deliveries, tools, __version__, most
+                )
                 faces = [
                     *nodes.faces,  # the most often called first
                     actions,
                     conversations.exports,
                     control,
                     Probes(exchange),
-                    MetricsFace(metrics, exchange),
+                    measured,
                     admin,
                     PublicKeys(signing),
                     McpMount(exchange, __version__, most),
                     AguiFace(exchange, most),
                     *edge.faces,
                 ]
+                services = beside(
+                    conversations, nodes, push, settings, definitions, actions.document, tracebacks, audit
+                )
+                added = newcomers(exchange, settings, records, edge, extensions.guard)
                 async with open_console(
-                    exchange,
-                    entrance,
-                    secrets,
-                    edge,
-                    metrics,
-                    newcomers(exchange, settings, records, edge, extensions.guard),
-                    base_url,
-                    __version__,
-                    beside(conversations, nodes, push, settings, problems, actions.document, tracebacks),
+                    exchange, entrance, secrets, edge, measured.metrics, added, base_url, __version__, services
                 ) as console:
-                    table = OperationTable([*faces, console], OPERATIONS)
-                    app = a2a.addresses([*faces, console])
-                    yield Traced(_identified(app, table, settings, entrance, signed), metrics.answered)
+                    table, app = OperationTable([*faces, console], OPERATIONS), a2a.addresses([*faces, console])
+                    app = _identified(app, table, settings, entrance, signed, audit)
+                    yield Traced(app, measured.metrics.answered, refusals(audit, table))
 
 
 class _A2A:
@@ -359,6 +388,23 @@ def _witness(exchange: Exchange, settings: Settings) -> RequestLog | None:
 
 
 @asynccontextmanager
+async def switching(exchange: Exchange, records: Records, groups: Groups) -> AsyncGenerator[KillSwitch, None]:
+    """Open the kill switch. While open, switches that were set at any replica hold at this one."""
+
+    async def members(group: str) -> list[str]:
+        return [one.principal for one in (await groups.members(group)).members]
+
+    switch = KillSwitch(exchange.stops, records, exchange.store, exchange.stop, members)
+    await switch.tick()
+    loop = Loop("stops", LOOK_S, switch.tick)
+    loop.start()
+    try:
+        yield switch
+    finally:
+        await loop.stop()
+
+
+@asynccontextmanager
 async def open_tracebacks(exchange: Exchange, records: Records) -> AsyncGenerator[Tracebacks, None]:
     """While open, the tracebacks of agents' exceptions are stored."""
     tracebacks, listeners = Tracebacks(records), exchange.listeners
@@ -379,6 +425,15 @@ async def counting(exchange: Exchange) -> AsyncGenerator[Metrics, None]:
 
 
 @asynccontextmanager
+async def open_metrics(exchange: Exchange, worker: Worker | None) -> AsyncGenerator[MetricsFace, None]:
+    """Open the metrics of a server; those of a worker can be read by the others, and include theirs."""
+    async with counting(exchange) as metrics:
+        face = MetricsFace(metrics, exchange, worker)
+        async with worker.sharing(face.text) if worker else nullcontext():
+            yield face
+
+
+@asynccontextmanager
 async def open_push(
     exchange: Exchange, settings: Settings, records: Records, signing: SigningKeys, base_url: str
 ) -> AsyncGenerator[Push, None]:
@@ -393,7 +448,7 @@ async def open_push(
     )
     listeners = exchange.listeners
     try:
-        with listeners.growth.listening(push.grown), listeners.forget.listening(push.forget):
+        with listeners.watchers.listening(push), listeners.forget.listening(push.forget):
             push.start()
             yield push
     finally:
@@ -403,20 +458,33 @@ async def open_push(
 
 @asynccontextmanager
 async def _grpc(
-    settings: Settings, port: int | None, base_url: str, operations: Operations, entrance: Gate, cards: Cards
+    settings: Settings,
+    port: int | None,
+    base_url: str,
+    operations: Operations,
+    entrance: Gate,
+    cards: Cards,
+    audit: AuditLog,
+    worker: Worker | None,
 ) -> AsyncGenerator[None, None]:
     if port is None:
         yield
         return
     from parley.faces.a2a.grpc import Grpc
 
+    async def principal(authorization: str | None, api_key: str | None) -> Principal | None:
+        found = await entrance.principal(authorization, api_key)
+        enter(audit, principal=found)
+        return found
+
     owner = entrance.owner if entrance.auth == "none" else None
-    server = Grpc(operations, entrance.principal, settings.max_body_bytes, owner)
+    server = Grpc(operations, principal, settings.max_body_bytes, owner, shared=worker is not None)
     await server.start(settings.host, port)
     if _lists_grpc(settings):
         cards.show_grpc(settings.public_grpc or f"{urlsplit(base_url).hostname}:{server.port}")
     try:
-        yield
+        async with worker.before_leaving(server.stop) if worker else nullcontext():
+            yield
     finally:
         await server.stop(GRPC_STOP_S)
 
@@ -437,3 +505,75 @@ def _access(settings: Settings) -> CardAccess:
 
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     await answer(send, 404, {"error": {"code": "not_found", "message": f"There is nothing at {scope['path']}."}})
+
+
+# The audit log, and what it records beside the acts of services.
+
+
+@asynccontextmanager
+async def open_audit(settings: Settings) -> AsyncGenerator[AuditLog, None]:
+    """Open the audit log on connections of its own, so that it does not wait behind the log of runs."""
+    keep_ms = None if settings.audit_keep_days is None else int(settings.audit_keep_days * DAY_MS)
+    if settings.store == "postgres":
+        pool = await open_pool(postgres_url(settings), most=2)
+        try:
+            async with _closing(AuditLog(PostgresAudit(pool), keep_ms=keep_ms)) as log:
+                yield log
+        finally:
+            await pool.close()
+        return
+    store: AuditStore = MemoryAudit() if settings.store == "memory" else SqliteAudit(settings.data_dir / FILE)
+    async with _closing(AuditLog(store, keep_ms=keep_ms)) as log:
+        yield log
+
+
+@asynccontextmanager
+async def _closing(log: AuditLog) -> AsyncGenerator[AuditLog, None]:
+    try:
+        yield log
+    finally:
+        await log.close()
+
+
+@asynccontextmanager
+async def auditing(exchange: Exchange, settings: Settings) -> AsyncGenerator[AuditLog, None]:
+    """Open the audit log of a server. While it is open, reloads of definitions are recorded, and while this replica
+    leads, old entries are deleted."""
+    async with open_audit(settings) as log:
+
+        def reloaded(slugs: Sequence[str]) -> None:
+            log.note(log.act("agents.reloaded", kind="agents", target=" ".join(sorted(slugs))))
+
+        async def trim() -> None:
+            if exchange.membership.leads:
+                await log.trim()
+
+        loop = Loop("audit", AUDIT_TRIM_S, trim)
+        loop.start()
+        try:
+            with exchange.listeners.reloaded.listening(reloaded):
+                yield log
+        finally:
+            await loop.stop()
+
+
+def refusals(log: AuditLog, table: OperationTable) -> Refused:
+    """Return a function that notes refused requests, by their path templates: paths may hold anything."""
+
+    def refused(scope: Scope, route: str, status: int) -> None:
+        if route == OTHER:
+            route = table.template(scope["method"], scope["path"]) or OTHER
+        principal: Principal | None = scope.get("principal")
+        code = "unauthenticated" if status == 401 else "permission_denied"
+        act = log.act(
+            "request.refused",
+            "" if principal is None else str(principal),
+            address=address_of(scope.get("client")),
+            result="refused",
+            code=code,
+            kind="path",
+            target=f"{scope['method']} {route}",
+        )
+        log.refused(act)
+
+    return refused

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import extras
 from parley.app import open_exchange, open_faces, tune_interpreter
+from parley.app.workers import Worker, count_of, supervise, this_worker
 from parley.definitions.frameworks import adapted
 from parley.definitions.loader import Sources, is_driver, sources
 from parley.definitions.watcher import DefinitionProblem, Definitions, following
@@ -200,7 +201,7 @@ class _Service:
             url = await self._url
             if url is None:
                 return
-            async with open_faces(exchange, self._settings, url, problems=self._definitions.problems) as faces:
+            async with open_faces(exchange, self._settings, url, None, self._definitions) as faces:
                 self._faces.set_result(faces)
                 try:
                     await self._stop.wait()
@@ -295,6 +296,10 @@ def serve(settings: Settings, read: Callable[[], Definitions]) -> None:
     # Files written by this process and by programs it starts are readable by its user only, unless they change it.
     os.umask(0o077)
     logs.configure(settings.log_format, settings.log_level)
+    worker = this_worker(settings)
+    if worker is None and (count := count_of(settings)) > 1:
+        check_binding(settings)
+        return supervise(settings, count, _grpc_port(settings), _announce)
     definitions = read()
     if not definitions.drivers:
         raise ConfigurationError(
@@ -304,10 +309,11 @@ def serve(settings: Settings, read: Callable[[], Definitions]) -> None:
     close = _report_to_opentelemetry() if settings.otel else None
     tune_interpreter()
     try:
-        uvloop.run(_serve(settings, definitions))
+        uvloop.run(_serve(settings, definitions, worker))
     finally:
         if close is not None:
             close()
+    return None
 
 
 def _report_to_opentelemetry() -> Callable[[], None]:
@@ -336,17 +342,23 @@ async def open_agents(settings: Settings, definitions: Definitions) -> AsyncGene
         yield exchange
 
 
-async def _serve(settings: Settings, definitions: Definitions) -> None:
+async def _serve(settings: Settings, definitions: Definitions, worker: Worker | None) -> None:
     check_binding(settings)
     async with AsyncExitStack() as stack:
         exchange = await stack.enter_async_context(open_agents(settings, definitions))
-        listener = stack.enter_context(bind(settings.host, settings.port))
+        listener = stack.enter_context(worker.listener() if worker else bind(settings.host, settings.port))
         base_url = (settings.public_url or url_of(listener)).rstrip("/")
-        app = await stack.enter_async_context(
-            open_faces(exchange, settings, base_url, _grpc_port(settings), definitions.problems)
-        )
+        grpc_port = worker.place.grpc_port if worker else _grpc_port(settings)
+        app = await stack.enter_async_context(open_faces(exchange, settings, base_url, grpc_port, definitions, worker))
+
+        def started() -> None:
+            agents, problems = list(exchange.agents), definitions.problems()
+            worker.ready(agents, problems) if worker else _announce(base_url, agents, problems)
+
         stop = partial(drain, exchange, settings.drain_s)
-        server = Listening(app, lambda: _announce(base_url, list(exchange.agents), definitions.problems()), stop)
+        server = Listening(app, started, stop, shared=worker is not None)
+        if worker is not None:
+            await stack.enter_async_context(worker.supervised(server, lambda: bool(exchange.execution.under_way)))
         await server.serve(sockets=[listener])
 
 

@@ -10,12 +10,13 @@ from parley import __version__
 from parley.app.actions import ConversationServices
 from parley.app.nodes import Serving
 from parley.app.pairing import PairedServices
+from parley.audit.service import AuditLog
 from parley.client.cards import MAX_BYTES, TIMEOUT_S
 from parley.clock import now_ms
 from parley.console.face import Console
 from parley.console.request import ApiDocument, Beside, ConsoleContext, Newcomers
 from parley.definitions.added import LOOK_S, Added
-from parley.definitions.watcher import DefinitionProblem
+from parley.definitions.watcher import Definitions
 from parley.execution.membership import Loop
 from parley.faces.actions.messages import PREFIX as ACTIONS
 from parley.faces.control.document import API as CONTROL
@@ -40,14 +41,24 @@ def beside(
     nodes: Serving,
     push: Push,
     settings: Settings,
-    problems: Callable[[], list[DefinitionProblem]],
+    definitions: Definitions | None,
     actions: Callable[[], bytes],
     tracebacks: Tracebacks,
+    audit: AuditLog,
 ) -> Beside:
     """`actions` makes the OpenAPI document of the actions."""
     address, api = talks.exports.address, api_documents(actions, __version__)
     return Beside(
-        talks.documents, talks.conversations, address, nodes.nodes, push.hooks, settings, problems, api, tracebacks
+        talks.documents,
+        talks.conversations,
+        address,
+        nodes.nodes,
+        push.hooks,
+        settings,
+        definitions,
+        api,
+        tracebacks,
+        audit,
     )
 
 

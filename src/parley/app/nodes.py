@@ -3,12 +3,14 @@
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Protocol
 
 from msgspec import Struct
 
-from parley.clock import now_ms
+from parley.clock import Clock, now_ms
 from parley.drivers.remote.nodes import NodeAgents, NodeLimits
 from parley.errors import ParleyError
+from parley.execution.driver import Driver
 from parley.execution.membership import TIDY_S, Loop
 from parley.faces.a2a.card import Cards
 from parley.faces.a2a.operations import Operations
@@ -56,18 +58,37 @@ def open_urls(settings: Settings) -> UrlCache:
 
 @asynccontextmanager
 async def serving_nodes(exchange: Exchange, settings: Settings) -> AsyncGenerator[Nodes, None]:
-    """Open the registry of nodes. While it is open, heartbeats are stored, and the leader marks silent nodes."""
-    store, urls, members = await open_node_store(settings), open_urls(settings), exchange.membership
+    """Open the registry of nodes, as the settings say."""
+    keep_ms, ttl_s = int(settings.node_events_days * _DAY_MS), settings.node_ttl_s
+    store = await open_node_store(settings)
+    async with registering(
+        exchange, store, open_urls(settings), ttl_s=ttl_s, keep_ms=keep_ms, ancestors=settings.node_ancestors
+    ) as nodes:
+        yield nodes
+
+
+@asynccontextmanager
+async def registering(
+    exchange: Exchange,
+    store: NodeStore,
+    urls: UrlCache,
+    *,
+    ttl_s: float,
+    keep_ms: int,
+    ancestors: bool = False,
+    clock: Clock = now_ms,
+) -> AsyncGenerator[Nodes, None]:
+    """Keep a registry of nodes on a store, which it closes. While it is open, heartbeats are stored, and the leader
+    marks silent nodes."""
+    members = exchange.membership
     feed = NodeFeed(store, exchange.offers, exchange.offer)
     changes = Changes(store, feed.grown)
-    liveness = Liveness(
-        store, changes, now_ms, ttl_s=settings.node_ttl_s, leads=lambda: members.leads, alive=lambda: members.alive
-    )
-    nodes = Nodes(store, urls, feed, changes=changes, liveness=liveness, ancestors=settings.node_ancestors)
+    liveness = Liveness(store, changes, clock, ttl_s=ttl_s, leads=lambda: members.leads, alive=lambda: members.alive)
+    nodes = Nodes(store, urls, feed, changes=changes, liveness=liveness, clock=clock, ancestors=ancestors)
 
     async def tidy() -> None:
         if members.leads:
-            await store.forget(now_ms() - int(settings.node_events_days * _DAY_MS))
+            await store.forget(clock() - keep_ms)
 
     loops = [
         Loop("nodes.beats", FLUSH_S, liveness.flush),
@@ -159,14 +180,25 @@ async def publishing(exchange: Exchange, delegations: Delegations) -> AsyncGener
         await delegations.close()
 
 
+class Employed(Protocol):
+    """Nodes as agents."""
+
+    @property
+    def capacity(self) -> NodeCapacity: ...
+
+    def driver(self, slug: str) -> Driver | None: ...
+
+    async def close(self) -> None: ...
+
+
 @asynccontextmanager
-async def employing(exchange: Exchange, nodes: Nodes, agents: NodeAgents) -> AsyncGenerator[None, None]:
+async def employing(exchange: Exchange, nodes: Nodes, agents: Employed) -> AsyncGenerator[None, None]:
     """Let nodes be called through this server while open. Work that waits for a node begins when the node has capacity:
     at its next heartbeat, or shortly after another replica received that heartbeat or noticed the capacity."""
 
     async def look() -> None:
         runs = await exchange.store.runs_in(State.SUBMITTED)
-        for slug in {run.agent for run in runs if node_of(run.agent) is not None}:
+        for slug in dict.fromkeys(run.agent for run in runs if node_of(run.agent) is not None):
             exchange.execution.dispatch(slug)
 
     def beaten(node: RegisteredNode, _: Heartbeat) -> None:

@@ -23,17 +23,21 @@ from parley.cli.options import (
     agents,
 )
 from parley.errors import ConfigurationError, ParleyError
+from parley.extras import explained
 
 app = typer.Typer(
     help="A self-hosted server for agents: every agent gets an A2A address, every run a durable event log.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 keys_app = typer.Typer(help="Manage API keys directly in the database, also while a server runs.", no_args_is_help=True)
 signing_app = typer.Typer(help="Manage the keys that sign agent cards.", no_args_is_help=True)
 push_app = typer.Typer(help="List push notification configurations and retry failed deliveries.", no_args_is_help=True)
+audit_app = typer.Typer(help="Read, export, verify and erase the audit log in the database.", no_args_is_help=True)
 app.add_typer(keys_app, name="keys")
+app.add_typer(audit_app, name="audit")
 app.add_typer(push_app, name="push")
 app.add_typer(signing_app, name="signing")
 
@@ -82,6 +86,9 @@ def serve(
     grpc_port: GrpcPort = None,
     data_dir: DataDir = None,
     store: Annotated[str | None, typer.Option(help="Storage: sqlite, postgres or memory.")] = None,
+    workers: Annotated[
+        str | None, typer.Option(help="Processes that serve, on PostgreSQL: a number, or `auto` for one per core.")
+    ] = None,
 ) -> None:
     """Serve agents. Settings come from parley.toml, the environment and these options."""
     from parley.app.application import serve as run_server
@@ -89,7 +96,15 @@ def serve(
     from parley.definitions.watcher import Definitions
     from parley.settings import FILE, load
 
-    settings = load(host=host, port=port, grpc_port=grpc_port, data_dir=data_dir, store=store, agents=agents or None)
+    settings = load(
+        host=host,
+        port=port,
+        grpc_port=grpc_port,
+        data_dir=data_dir,
+        store=store,
+        workers=workers,
+        agents=agents or None,
+    )
     run_server(settings, lambda: Definitions(sources(settings.agents, FILE)))
 
 
@@ -311,6 +326,10 @@ def keys_create(
     scope: Annotated[
         list[str] | None, typer.Option(help="read, send or admin; may be repeated. Default: read and send.")
     ] = None,
+    role: Annotated[
+        str | None, typer.Option(help="admin, operator, user or reader, instead of --scope. Default: user.")
+    ] = None,
+    group: Annotated[list[str] | None, typer.Option(help="A group of the key; may be repeated.")] = None,
     agent: Annotated[list[str] | None, typer.Option(help="Allow only this agent; may be repeated.")] = None,
     expires_days: Annotated[float | None, typer.Option(help="Days until the key expires.")] = None,
     data_dir: DataDir = None,
@@ -319,7 +338,70 @@ def keys_create(
     """Create an API key. Its token is printed only once."""
     from parley.cli.keys import run_create
 
-    run_create(name, scope, agent, expires_days, data_dir, as_json=json)
+    run_create(name, scope, agent, expires_days, data_dir, role=role, groups=group, as_json=json)
+
+
+Actor = Annotated[str | None, typer.Option(help="Only acts of this principal, such as user:ann.")]
+Action = Annotated[str | None, typer.Option(help="Only this action, such as key.created.")]
+Target = Annotated[str | None, typer.Option(help="Only acts on this target: a key, an agent, a task.")]
+Result = Annotated[str | None, typer.Option(help="Only acts with this result: done or refused.")]
+Since = Annotated[str | None, typer.Option(help="Only acts since this ISO 8601 time.")]
+Until = Annotated[str | None, typer.Option(help="Only acts before this ISO 8601 time.")]
+
+
+@audit_app.command("list")
+def audit_list(
+    actor: Actor = None,
+    action: Action = None,
+    target: Target = None,
+    result: Result = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int, typer.Option(help="Number of entries.", min=1, max=1000)] = 50,
+    data_dir: DataDir = None,
+    json: AsJson = False,
+) -> None:
+    """List the newest entries."""
+    from parley.cli.operate import run_audit_list
+
+    run_audit_list((actor, action, target, result, since, until), limit, data_dir, as_json=json)
+
+
+@audit_app.command("export")
+def audit_export(
+    actor: Actor = None,
+    action: Action = None,
+    target: Target = None,
+    result: Result = None,
+    since: Since = None,
+    until: Until = None,
+    data_dir: DataDir = None,
+    json: AsJson = False,
+) -> None:
+    """Print all entries that match, the oldest first: CSV, or with --json one JSON object on each line."""
+    from parley.cli.operate import run_audit_export
+
+    run_audit_export((actor, action, target, result, since, until), data_dir, as_json=json)
+
+
+@audit_app.command("verify")
+def audit_verify(data_dir: DataDir = None, json: AsJson = False) -> None:
+    """Check the hash chain. Prints the last entry and its hash, to be compared with a note from earlier."""
+    from parley.cli.operate import run_audit_verify
+
+    raise typer.Exit(run_audit_verify(data_dir, as_json=json))
+
+
+@audit_app.command("erase")
+def audit_erase(
+    principal: Annotated[str, typer.Argument(help="The principal, such as user:ann.")],
+    data_dir: DataDir = None,
+    json: AsJson = False,
+) -> None:
+    """Erase a person from all entries. The chain still verifies."""
+    from parley.cli.operate import run_audit_erase
+
+    run_audit_erase(principal, data_dir, as_json=json)
 
 
 @keys_app.command("list")
@@ -401,6 +483,10 @@ def main() -> None:
         sys.exit(_print_error(error, USAGE))
     except ParleyError as error:
         sys.exit(_print_error(error, ERROR))
+    except ModuleNotFoundError as error:
+        if isinstance(explanation := explained(error), ParleyError):
+            sys.exit(_print_error(explanation, USAGE))
+        raise
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

@@ -10,14 +10,14 @@ from urllib.parse import quote, urlsplit
 from rich.console import Console
 from rich.table import Table
 
-from parley.app import open_records, signing_keys
+from parley.app import open_audit, open_records, signing_keys
+from parley.audit.service import COMMAND, enter, record
 from parley.cli.addresses import ask_server
 from parley.client import Json, RemoteError
 from parley.clock import iso, now_ms
 from parley.errors import ConfigurationError, Unsupported
 from parley.faces.admin import expiry, key_view
 from parley.records import Records
-from parley.runs.rules.access import USER_SCOPES
 from parley.security.keys import ApiKeys
 from parley.security.signing import SigningKey, SigningKeys
 from parley.settings import Settings, load
@@ -32,11 +32,15 @@ def run_create(
     expires_days: float | None,
     data_dir: Path | None,
     *,
+    role: str | None = None,
+    groups: list[str] | None = None,
     as_json: bool,
 ) -> None:
     async def create(records: Records, settings: Settings) -> tuple[dict[str, object], str]:
         expires_at = expiry(expires_days, now_ms())
-        key, token = await ApiKeys(records).create(name, scopes or USER_SCOPES, agents or (), expires_at)
+        key, token = await ApiKeys(records).create(
+            name, scopes or None, agents or (), expires_at, role=role, groups=groups or ()
+        )
         return key_view(key), token
 
     view, token = _with_records(data_dir, create)
@@ -57,9 +61,11 @@ def run_list(data_dir: Path | None, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"keys": views}))
         return
-    table = Table("name", "id", "scopes", "agents", "created", "expires", "last used", box=None, header_style="bold")
+    table = Table(
+        "name", "id", "role", "groups", "agents", "created", "expires", "last used", box=None, header_style="bold"
+    )
     for view in views:
-        table.add_row(*(_cell(view[name]) for name in _COLUMNS))
+        table.add_row(*(_cell(view[name], "-" if name == "groups" else "any") for name in _COLUMNS))
     Console(highlight=False).print(table if views else "No API keys.")
 
 
@@ -75,7 +81,9 @@ def run_revoke(id_or_name: str, data_dir: Path | None, *, as_json: bool) -> None
 
 def run_rotate(data_dir: Path | None, *, as_json: bool) -> None:
     async def rotate(records: Records, settings: Settings) -> SigningKey:
-        return await signing_keys(settings, records).rotate()
+        key = await signing_keys(settings, records).rotate()
+        await record("signing.rotated", "key", key.kid)
+        return key
 
     key = _with_records(data_dir, rotate)
     print(json.dumps(_signing_view(key)) if as_json else f"signing with {key.kid}; running servers use it within 60 s")
@@ -96,7 +104,7 @@ def run_signing_list(data_dir: Path | None, *, as_json: bool) -> None:
     Console(highlight=False).print(table if views else "No signing keys yet. A server creates one when it needs it.")
 
 
-_COLUMNS = ("name", "id", "scopes", "agents", "createdAt", "expiresAt", "lastUsedAt")
+_COLUMNS = ("name", "id", "role", "groups", "agents", "createdAt", "expiresAt", "lastUsedAt")
 
 
 def _signing_view(key: SigningKey) -> dict[str, object]:
@@ -107,9 +115,9 @@ def _signing_view(key: SigningKey) -> dict[str, object]:
     }
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, nothing: str = "any") -> str:
     if isinstance(value, list):
-        return " ".join(map(str, cast(list[object], value))) or "any"
+        return " ".join(map(str, cast(list[object], value))) or nothing
     return "-" if value is None else str(value)
 
 
@@ -119,7 +127,9 @@ def _with_records(data_dir: Path | None, work: Callable[[Records, Settings], Awa
         raise ConfigurationError("The memory store keeps no keys. Use store = sqlite or postgres.", field="store")
 
     async def run() -> T:
-        async with open_records(settings) as records:
+        async with open_records(settings) as records, open_audit(settings) as audit:
+            # Changes of keys record themselves: by the user of this machine, from the command line.
+            enter(audit, COMMAND, "local")
             return await work(records, settings)
 
     return asyncio.run(run())

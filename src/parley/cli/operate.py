@@ -1,14 +1,16 @@
 """Commands that operate a server: settings, migrations, verification, backups, push notifications."""
 
 import asyncio
+import csv
 import json
 import shutil
+import sys
 import tarfile
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 from pydantic import SecretStr
@@ -16,22 +18,24 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from parley.app import open_records, open_secrets
+from parley.app import open_audit, open_records, open_secrets
+from parley.audit.service import COMMAND, AuditLog, enter, record
 from parley.cli.options import ERROR, OK
 from parley.errors import BrokenChain, ConfigurationError
-from parley.faces.admin import push_view
+from parley.faces.admin import AuditParams, audit_query, entry_view, push_view
 from parley.ids import RunId
 from parley.push.hooks import HookEntry, Hooks
 from parley.records import Place
 from parley.runs.log import all_runs, verify_run
 from parley.security.files import make_private_folder
+from parley.security.groups import GroupMembers
 from parley.security.secrets import FILE as SECRETS_FILE
 from parley.settings import Settings, blobs_location, load, origins, postgres_url
 from parley.stores.backup import KEYS, BackupManifest, BackupPaths, back_up, restore
 from parley.stores.postgres import PostgresStore, open_pool
 from parley.stores.schema import Phase, migrate_postgres, migrate_sqlite, missing
-from parley.stores.sqlite import FILE, SqliteReader, connect
-from parley.stores.sqlite_file import opening
+from parley.stores.sqlite import FILE, SqliteReader
+from parley.stores.sqlite_file import connect, opening
 
 
 def print_config(*, as_json: bool) -> None:
@@ -275,3 +279,96 @@ async def _open_hooks(data_dir: Path | None) -> AsyncGenerator[Hooks, None]:
         )
     async with open_records(settings) as records:
         yield Hooks(records, open_secrets(settings))
+
+
+# The audit log, directly in the database, also while a server runs.
+
+T = TypeVar("T")
+Filter = tuple[str | None, str | None, str | None, str | None, str | None, str | None]
+"""Actor, action, target, result, since and until."""
+
+_AUDIT_COLUMNS = ("at", "actor", "action", "kind", "target", "result", "code", "count", "address")
+
+
+def run_audit_list(chosen: Filter, limit: int, data_dir: Path | None, *, as_json: bool) -> None:
+    async def read(log: AuditLog, settings: Settings) -> list[dict[str, object]]:
+        return [entry_view(one) for one in await log.read(audit_query(AuditParams(*chosen), limit))]
+
+    views = _with_audit(data_dir, read)
+    if as_json:
+        print(json.dumps({"entries": views}))
+        return
+    table = Table(*_AUDIT_COLUMNS, box=None, header_style="bold")
+    for view in views:
+        table.add_row(*(_shown_person(view[name]) for name in _AUDIT_COLUMNS))
+    Console(highlight=False).print(table if views else "No matching entries.")
+
+
+def run_audit_export(chosen: Filter, data_dir: Path | None, *, as_json: bool) -> None:
+    async def write(log: AuditLog, settings: Settings) -> None:
+        rows = csv.writer(sys.stdout)
+        first = True
+        async for entry in log.entries(audit_query(AuditParams(*chosen))):
+            view = entry_view(entry)
+            if as_json:
+                print(json.dumps(view))
+                continue
+            if first:
+                rows.writerow(view)
+                first = False
+            rows.writerow("" if value is None else value for value in view.values())
+
+    _with_audit(data_dir, write)
+
+
+def run_audit_verify(data_dir: Path | None, *, as_json: bool) -> int:
+    async def check(log: AuditLog, settings: Settings) -> dict[str, object]:
+        try:
+            found = await log.verify()
+        except BrokenChain as error:
+            return {"broken": {"seq": error.details.get("seq"), "error": error.message}}
+        head, floor = found.head, found.floor
+        numbers: dict[str, object] = {"checked": found.checked, "erased": found.erased, "floor": floor.seq}
+        return {**numbers, "seq": head.seq, "hash": head.hash.hex(), "broken": None}
+
+    outcome = _with_audit(data_dir, check)
+    if as_json:
+        print(json.dumps(outcome))
+    elif isinstance(broken := outcome["broken"], dict):
+        print(f"BROKEN at {broken['seq']}: {broken['error']}")
+    else:
+        print(
+            f"{outcome['checked']} entries verified; the last one is {outcome['seq']} with the hash {outcome['hash']}"
+        )
+    return ERROR if outcome["broken"] else OK
+
+
+def run_audit_erase(principal: str, data_dir: Path | None, *, as_json: bool) -> None:
+    async def erase(log: AuditLog, settings: Settings) -> int:
+        count = await log.erase(principal)
+        async with open_records(settings) as records:
+            await GroupMembers(records).forget(principal)
+        enter(log, COMMAND, "local")
+        await record("audit.erased", count=count)
+        return count
+
+    count = _with_audit(data_dir, erase)
+    print(json.dumps({"erased": count}) if as_json else f"erased {principal} from {count} entries")
+
+
+def _shown_person(value: object) -> str:
+    return "erased" if value is None else str(value)
+
+
+def _with_audit(data_dir: Path | None, work: Callable[[AuditLog, Settings], Awaitable[T]]) -> T:
+    settings = load(data_dir=data_dir)
+    if settings.store == "memory":
+        raise ConfigurationError("The memory store keeps no audit log. Use store = sqlite or postgres.", field="store")
+    if settings.store == "sqlite" and not (settings.data_dir / FILE).is_file():
+        raise ConfigurationError(f"There is no database in {settings.data_dir}.")
+
+    async def run() -> T:
+        async with open_audit(settings) as log:
+            return await work(log, settings)
+
+    return asyncio.run(run())

@@ -15,6 +15,7 @@ import httpx2
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field, structs
 
+from parley.client.generations import Updates, generation_in
 from parley.client.http import (
     FIRST_RETRIES,
     RETRIES,
@@ -292,13 +293,14 @@ class Client:
                 if _is_last(result, waits=True):
                     return
 
-    async def _shown(self, updates: "Updates", result: Json) -> AsyncGenerator[Json, None]:
+    async def _shown(self, updates: Updates, result: Json) -> AsyncGenerator[Json, None]:
         """Yield a result of a stream; in place of an update after a gap, the whole task."""
-        if updates.missed(result):
+        number = generation_in(_numbered(result))
+        if updates.missed(number, whole="task" in result):
             task = await self.get(_task_of(result))
-            updates.caught_up(task)
+            updates.caught_up(generation_in(task))
             yield {"task": task}
-        elif not updates.is_known(result):
+        elif "task" in result or not updates.is_known(number):
             yield result
 
     async def _stream_resumed(
@@ -339,40 +341,6 @@ class Client:
             if self._on_retry is not None:
                 self._on_retry(reason, pause)
             await asyncio.sleep(pause)
-
-
-class Updates:
-    """The updates of one task that its reader has seen, by their generation (A2A 1.1). A server whose numbers repeat,
-    or that sends none, does not number updates, and its stream is taken as it is."""
-
-    def __init__(self) -> None:
-        self._last = 0
-        self._caught_up = 0
-        self._numbered = True
-
-    def missed(self, result: Json) -> bool:
-        """Take the next result of a stream. Return True if updates before it are missing."""
-        number = generation_in(result.get("task") or result.get("statusUpdate") or result.get("artifactUpdate") or {})
-        before, self._last = self._last, max(number, self._caught_up)
-        if "task" in result or number <= self._caught_up:
-            return False
-        self._numbered = self._numbered and number > before
-        return self._numbered and bool(before) and number > before + 1
-
-    def caught_up(self, task: Json) -> None:
-        """Note that the reader has seen the whole task."""
-        self._last = self._caught_up = generation_in(task)
-
-    def is_known(self, result: Json) -> bool:
-        """Return whether an update is part of the task that the reader caught up with."""
-        update = result.get("statusUpdate") or result.get("artifactUpdate")
-        return update is not None and self._numbered and 0 < generation_in(update) <= self._caught_up
-
-
-def generation_in(task: Json) -> int:
-    """Return the generation of a task or an update; 0 if it has none."""
-    number = task.get("generation", 0)
-    return int(number) if isinstance(number, int) or (isinstance(number, str) and number.isdigit()) else 0
 
 
 def message(text: Content, *, task: str | None = None, context: str | None = None, id_: str | None = None) -> Json:
@@ -423,6 +391,11 @@ def _task_of(result: Json) -> str:
         if kind in result:
             return str(result[kind][name])
     return ""
+
+
+def _numbered(result: Json) -> Json:
+    """Return the task or the update of a result, which has a generation in A2A 1.1."""
+    return result.get("task") or result.get("statusUpdate") or result.get("artifactUpdate") or {}
 
 
 def _state(task: Json) -> str:

@@ -3,7 +3,7 @@
 A line that spans several layers passes between the boxes of the layers in between, never behind a box.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -48,11 +48,16 @@ class GraphLayout(Struct, frozen=True):
     lines: Sequence[GraphLine]
 
 
-def layered(names: Sequence[str], edges: Sequence[Ends]) -> GraphLayout:
-    """Lay out a graph. Edges to unknown nodes are left out, and so are edges that would close a cycle."""
+def layered(names: Sequence[str], edges: Sequence[Ends], widest: int | None = None) -> GraphLayout:
+    """Lay out a graph. Edges to unknown nodes are left out, and so are edges that would close a cycle.
+
+    With `widest`, a layer has at most that many nodes, the others come below them, and lines that pass a layer on the
+    way from or to the same node share one place: a plan in which hundreds of steps are parallel stays narrow.
+    """
     known, kept = dict.fromkeys(names), list[Ends]()
-    layers = _layers(list(known), [ends for ends in edges if known.keys() >= set(ends)], kept)
-    ways = {ends: _way(ends, layers) for ends in kept}
+    given = [ends for ends in edges if known.keys() >= set(ends)]
+    layers = _layers(list(known), given, kept, widest or len(known))
+    ways = _bundled(kept, layers) if widest else {ends: _way(ends, layers) for ends in kept}
     rows = _ordered(list(known), layers, ways)
     spots, width = _spots(rows, layers, ways)
     boxes = {
@@ -64,26 +69,39 @@ def layered(names: Sequence[str], edges: Sequence[Ends]) -> GraphLayout:
     return GraphLayout(width, 2 * MARGIN + max(depth * (HEIGHT + GAP_Y) - GAP_Y, 0), boxes, lines)
 
 
-def _layers(names: list[str], edges: list[Ends], kept: list[Ends]) -> dict[str, int]:
+def _layers(names: list[str], edges: list[Ends], kept: list[Ends], widest: int) -> dict[str, int]:
     """The layer of each node: below all nodes it depends on, as high as possible. Nodes that are in a cycle are placed
     in the given order, and the edges back to them are left out."""
     above: dict[str, set[str]] = {name: {start for start, to in edges if to == name != start} for name in names}
     layers: dict[str, int] = {}
+    filled: defaultdict[int, int] = defaultdict(int)
     open_ = list(names)
     while open_:
         ready = [name for name in open_ if above[name] <= layers.keys()] or open_[:1]
         for name in ready:
             hangs_on = [one for one in above[name] if one in layers]
-            layers[name] = max((layers[one] + 1 for one in hangs_on), default=0)
+            layer = max((layers[one] + 1 for one in hangs_on), default=0)
+            while filled[layer] == widest:
+                layer += 1
+            layers[name] = layer
+            filled[layer] += 1
         open_ = [name for name in open_ if name not in layers]
     kept += dict.fromkeys((start, to) for start, to in edges if layers[start] < layers[to])
     return layers
 
 
-def _way(ends: Ends, layers: dict[str, int]) -> list[Place]:
+def _bundled(edges: list[Ends], layers: dict[str, int]) -> dict[Ends, list[Place]]:
+    """The ways of lines that share their places with the other lines of their busier end."""
+    out, into = Counter(start for start, _ in edges), Counter(to for _, to in edges)
+    return {
+        ends: _way(ends, layers, f"{ends[0]}\0" if out[ends[0]] > into[ends[1]] else f"\0{ends[1]}") for ends in edges
+    }
+
+
+def _way(ends: Ends, layers: dict[str, int], name: str = "") -> list[Place]:
     """The places that a line passes, layer by layer, from its start to its end."""
     start, to = ends
-    between = [(layer, f"{start}\0{to}") for layer in range(layers[start] + 1, layers[to])]
+    between = [(layer, name or f"{start}\0{to}") for layer in range(layers[start] + 1, layers[to])]
     return [(layers[start], start), *between, (layers[to], to)]
 
 
@@ -92,16 +110,16 @@ def _ordered(names: list[str], layers: dict[str, int], ways: dict[Ends, list[Pla
     rows: defaultdict[int, list[Place]] = defaultdict(list)
     for name in names:
         rows[layers[name]].append((layers[name], name))
-    for way in ways.values():
-        for place in way[1:-1]:
-            rows[place[0]].append(place)
+    for place in dict.fromkeys(place for way in ways.values() for place in way[1:-1]):
+        rows[place[0]].append(place)
     up, down = _neighbours(ways)
+    at = {place: spot for row in rows.values() for spot, place in enumerate(row)}
     depth = len(rows)
     for sweep in range(SWEEPS):
         beside, order = (up, range(1, depth)) if sweep % 2 == 0 else (down, range(depth - 2, -1, -1))
         for layer in order:
-            at = {place: spot for row in rows.values() for spot, place in enumerate(row)}
             rows[layer].sort(key=lambda place: _mean([at[one] for one in beside[place]], at[place]))
+            at |= {place: spot for spot, place in enumerate(rows[layer])}
     return [rows[layer] for layer in range(depth)]
 
 

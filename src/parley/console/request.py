@@ -10,9 +10,11 @@ from msgspec import Struct
 from starlette.datastructures import QueryParams
 from starlette.types import Receive, Scope
 
-from parley.console.responses import HTML, PageReply, PageStream, render
+from parley.audit.service import AuditLog, enter
+from parley.console.responses import HTML, PageReply, PageStream, off_loop, render
+from parley.console.uploads import UploadForm, parse_multipart
 from parley.definitions.added import Added
-from parley.definitions.watcher import DefinitionProblem
+from parley.definitions.watcher import Definitions
 from parley.documents.conversations import Conversations, Exported
 from parley.documents.service import Documents
 from parley.errors import AgentNotFound, CookieTooLarge, ForgedRequest, Invalid, Unauthenticated
@@ -61,10 +63,11 @@ class Beside(Struct, frozen=True):
     nodes: Nodes
     hooks: Hooks
     settings: Settings
-    problems: Callable[[], list[DefinitionProblem]]
-    """Definitions with errors."""
+    definitions: Definitions | None
+    """Definitions of agents, if this server reads them from files."""
     api: Sequence[ApiDocument]
     tracebacks: Tracebacks
+    audit: AuditLog
 
 
 class Newcomers(Struct, frozen=True):
@@ -107,8 +110,8 @@ class ConsoleContext(Struct, frozen=True):
         return agent.name if agent else slug
 
     def owner(self, principal: Principal) -> str | None:
-        """The owner whose runs a principal may list; None (all owners) for an administrator."""
-        return None if principal.may("admin") else str(principal)
+        """The owner whose runs a principal may list; None (all owners) for an operator."""
+        return None if principal.may("operate") else str(principal)
 
     def sees(self, principal: Principal, run: Run) -> bool:
         return not run.gone and may_see(principal, run.principal)
@@ -172,6 +175,8 @@ class PageRequest:
         """Identify the caller by the credential from login, if the request itself has none."""
         if self._principal is None and self.session.credential:
             self._principal = await self.desk.gate.credentials.principal_for(self.session.credential)
+            self.scope["principal"] = self._principal
+            enter(self.desk.beside.audit, self.scope.get("client"), self._principal)
 
     def login(self, credential: str) -> None:
         self.session = self._begin(credential)
@@ -182,13 +187,29 @@ class PageRequest:
     async def form(self) -> Form:
         """The fields of a form. Raises ForgedRequest if it was not sent by a page of the console in this browser."""
         body = await read_body(self.receive, MAX_FORM)
-        kind = (header(self.scope, b"content-type") or "").partition(";")[0].strip()
-        if kind != "application/x-www-form-urlencoded":
+        if self._form_type != "application/x-www-form-urlencoded":
             raise Invalid("The form must be sent as application/x-www-form-urlencoded.")
         try:
             form = dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100))
         except ValueError:
             raise Invalid("The form cannot be read.") from None
+        return self._own(form)
+
+    async def upload(self) -> UploadForm:
+        """The fields of a form, and its files."""
+        if self._form_type != "multipart/form-data":
+            return UploadForm(await self.form(), [])
+        body = await read_body(self.receive, self.desk.beside.settings.max_body_bytes)
+        # Splitting a large body takes some milliseconds.
+        form = await off_loop(lambda: parse_multipart(header(self.scope, b"content-type") or "", body))
+        return UploadForm(self._own(form.fields), form.files)
+
+    @property
+    def _form_type(self) -> str:
+        return (header(self.scope, b"content-type") or "").partition(";")[0].strip()
+
+    def _own(self, form: Form) -> Form:
+        """The form without its token. Raises ForgedRequest if the token is not of this browser's session."""
         token = form.pop("csrf", "") or header(self.scope, b"x-csrf-token") or ""
         site = header(self.scope, b"sec-fetch-site") or "same-origin"
         if site != "same-origin" or not self.desk.sessions.is_csrf(self.session, token):

@@ -1,13 +1,14 @@
 """Timeline of a run for people: folds events into entries and reports which entries each event adds or changes."""
 
 import hashlib
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 
 import msgspec
 from msgspec import UNSET, Struct
 
-from parley.clock import iso
+from parley.clock import Monotonic, iso
 from parley.console.request import PageRequest
 from parley.console.responses import off_loop, plain
 from parley.http.sse import KEEP_ALIVE_S, Chunk, frame
@@ -372,6 +373,7 @@ def remembered(view: View) -> list[TimelineEntry]:
 WINDOW = 1000
 """Maximum number of events read for a page. A longer run is shown in several pages of this many events."""
 _SILENCE: Chunk = (b"", False)
+RENDER_EVERY_S = 0.2
 
 
 async def read_timeline(exchange: Exchange, run_id: RunId, upto: int | None = None) -> Timeline:
@@ -402,10 +404,30 @@ async def read_earlier(exchange: Exchange, run: Run, before: int) -> Timeline:
     return timeline
 
 
+class RenderPace:
+    """Decides when growing text is rendered again as Markdown. Until then, text is appended as it is."""
+
+    def __init__(self, monotonic: Monotonic = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._due = 0.0
+
+    def is_due(self) -> bool:
+        return self._monotonic() >= self._due
+
+    def timed(self, make: Callable[[], bytes]) -> bytes:
+        """Render. The more that takes, the longer the next time waits: to at most a tenth of a thread."""
+        began = self._monotonic()
+        made = make()
+        ended = self._monotonic()
+        self._due = ended + max(RENDER_EVERY_S, 9 * (ended - began))
+        return made
+
+
 async def frames(
     visit: PageRequest, timeline: Timeline, follower: Follower, attachments: Attachments
 ) -> AsyncGenerator[Chunk, None]:
     """Frames of a run until it ends. `timeline` holds what the browser already shows."""
+    pace = RenderPace()
     while timeline.run is None or not timeline.run.ended or timeline.is_behind:
         events = await follower.next(KEEP_ALIVE_S)
         if not events:
@@ -413,10 +435,15 @@ async def frames(
             continue
         before = None if timeline.is_behind else _shown(timeline)
         changes = [change for event in await attachments.told(events) for change in timeline.feed(event)]
+        if pace.is_due():
+            changes = [Change(change.entry) for change in changes]
         is_new = before != _shown(timeline)
         traceback = await _traceback(visit, timeline.run) if is_new else ""
         make = partial(_frame, visit, events, changes, timeline, traceback, is_new=is_new)
-        yield (make() if all(change.grown is not None for change in changes) else await off_loop(make)), False
+        if all(change.grown is not None for change in changes):
+            yield make(), False
+        else:
+            yield await off_loop(partial(pace.timed, make)), False
     yield b"event: end\ndata: {}\n\n", True
 
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from parley.audit.service import record
 from parley.clock import Clock, now_ms
 from parley.definitions.agents import KINDS, build, drafted
 from parley.definitions.files import MAX_BYTES, parse_yaml, together
@@ -64,6 +65,7 @@ class Added:
         self._served[name] = _Kept(body, driver)
         self._apply()
         tell("agents.added", agent=name)
+        await record("agent.added", "agent", name)
         return self._exchange.agent(name)
 
     async def remove(self, slug: str) -> None:
@@ -73,6 +75,7 @@ class Added:
         self._served.pop(slug, None)
         self._apply()
         tell("agents.removed", agent=slug)
+        await record("agent.removed", "agent", slug)
 
     async def tick(self) -> None:
         """Serve the agents that are stored now, whichever replica added them. Agents that cannot be served are logged

@@ -68,6 +68,10 @@ class Definitions:
             for file in [str(fault.details.get("file", ""))]
         ]
 
+    def places(self) -> dict[str, str]:
+        """The file and line that define each agent, by its slug; agents from other sources have none."""
+        return {slug: f"{one.file}:{one.line}" for slug, one in self._served.items()}
+
     async def refresh(self, exchange: Exchange) -> None:
         """Read everything again and serve the valid agents. A file with an error changes nothing."""
         reading = await self._read_settled()
@@ -79,6 +83,8 @@ class Definitions:
         before.imports.forget(reading.imports)
         if changed.added or changed.replaced or changed.removed:
             tell("agents.reloaded", added=changed.added, replaced=changed.replaced, removed=changed.removed)
+            for listener in exchange.listeners.reloaded:
+                listener([*changed.added, *changed.replaced, *changed.removed])
 
     def _merged(self, reading: LoadedDefinitions) -> dict[str, Defined]:
         """Return the loaded agents, and the last good agents of files that have an error now."""

@@ -8,6 +8,7 @@ from functools import partial
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from parley.audit.service import note
 from parley.clock import Clock, now_ms
 from parley.documents.export.renderer import Cover, ExportedDocument, ExportWriter
 from parley.documents.rules import Conversation, DropConversation, Kind
@@ -160,9 +161,11 @@ class Conversations:
             counts["artifactsDeleted"] = {name: await self._documents_in(begun, places, kind) for kind, name in _KINDS}
         ends = (DropConversation(begun.principal, one, documents, self._clock()) for one in places)
         try:
-            return await self._documents.record(asking, counts, tuple(ends))
+            outcome = await self._documents.record(asking, counts, tuple(ends))
         except Outdated:
             raise _missing(begun.id) from None
+        note("conversation.deleted", asking.principal, "conversation", begun.id)
+        return outcome
 
     async def export(self, asking: DocumentRequest, format_: str, *, artifacts: bool) -> Outcome:
         """Create the export file, store it, and record where it is."""
@@ -184,7 +187,9 @@ class Conversations:
             now + self._keep_ms,
             printed.warnings,
         )
-        return await self._documents.record(asking, msgspec.to_builtins(exported), run_id=run_id)
+        outcome = await self._documents.record(asking, msgspec.to_builtins(exported), run_id=run_id)
+        note("conversation.exported", asking.principal, "conversation", begun.id)
+        return outcome
 
     def _name(self, slug: str) -> str:
         """Return the agent's display name, or its slug if it is no longer served."""

@@ -149,6 +149,12 @@ class Forbidden(ParleyError):
     code = "permission_denied"
 
 
+class WorkStopped(Forbidden):
+    """The work of the principal, of one of its groups, or of the agent was stopped; `details['limit']` says which."""
+
+    code = "work_stopped"
+
+
 class ApprovalRequired(Forbidden):
     """A person must approve this tool call first, or approved a different call."""
 
@@ -529,3 +535,9 @@ class ConfigurationError(ParleyError):
     """A setting, a definition or an option is not valid; the message names it."""
 
     code = "configuration"
+
+
+class WorkersNeedPostgres(ConfigurationError):
+    """Several workers were asked for on a store that only one process can use."""
+
+    code = "workers_need_postgres"

@@ -1,18 +1,27 @@
 """Admission: rate limits and limits of unfinished runs, checked before anything of a request is written."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
+from typing import Literal
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from parley.audit.service import record
 from parley.cache import BoundedCache
 from parley.clock import Clock, now_ms
-from parley.errors import RateLimited, Stopping, TooManyUnfinished
+from parley.errors import Invalid, NotFound, RateLimited, RunEnded, Stopping, TooManyUnfinished, WorkStopped
+from parley.ids import RunId
 from parley.limits import Bucket, Rate, filled, rate_of, taken, wait_s
+from parley.records import Record, Records
 from parley.runs.log import Outcome
+from parley.runs.rules.access import Principal
 from parley.runs.rules.agents import Agent
-from parley.runs.store import Tally
+from parley.runs.rules.commands import Cancel
+from parley.runs.rules.state import TERMINAL, State
+from parley.runs.store import Listing, LogStore, Tally
 from parley.telemetry import tell
 
 UNFINISHED_WAIT_S = 5
@@ -147,3 +156,142 @@ class Admission:
             who = f"Requests to agent {name}" if whose == "agent" else "Your requests"
             raise RateLimited(f"{who} exceed the rate limit; try again in {wait} s.", retry_after=wait, limit=whose)
         return bucket
+
+
+# The kill switch: stop the work of a principal, a group or an agent, and refuse new work until it is allowed again.
+
+StopKind = Literal["principal", "group", "agent"]
+
+STOP = "stop"
+MAX_STOPS = 1000
+LOOK_S = 2.0
+"""Interval at which a replica looks for switches that were set at another replica or by an older one."""
+SWEEP_PAGE = 200
+MAX_NAME = 256
+MAX_REASON = 500
+_UNFINISHED = (State.WORKING, *(state for state in State if state not in (State.WORKING, *TERMINAL)))
+"""Working runs come first, the oldest first: a run is canceled before those that it started, and starts no more."""
+
+
+class Stop(Struct, frozen=True):
+    kind: StopKind
+    name: str
+    by: str
+    at: int
+    reason: str = ""
+
+
+_encode_stop = msgspec.msgpack.Encoder().encode
+_decode_stop = msgspec.msgpack.Decoder(Stop).decode
+
+
+class WorkStops:
+    """The switches that this process knows. Empty on most servers: then a request costs one look at it."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Stop] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def replace(self, stops: Iterable[Stop]) -> None:
+        self._known = {(stop.kind, stop.name): stop for stop in stops}
+
+    def check(self, principal: Principal, agent: str) -> None:
+        """Raise WorkStopped if new work of this principal by this agent is stopped."""
+        places = [
+            ("principal", str(principal)),
+            ("agent", agent),
+            *(("group", one) for one in sorted(principal.groups)),
+        ]
+        found = next((self._known[place] for place in places if place in self._known), None)
+        if found is None:
+            return
+        whose = "Your work" if found.kind == "principal" else f"Work of {found.kind} {found.name}"
+        raise WorkStopped(f"{whose} is stopped until an operator allows it again.", limit=found.kind)
+
+
+class KillSwitch:
+    """Stores switches, and cancels the unfinished runs that they concern. `members` returns the principals of a
+    group."""
+
+    def __init__(
+        self,
+        stops: WorkStops,
+        records: Records,
+        store: LogStore,
+        cancel: Callable[[RunId, Cancel], Awaitable[object]],
+        members: Callable[[str], Awaitable[Iterable[str]]],
+        clock: Clock = now_ms,
+    ) -> None:
+        self._stops = stops
+        self._records = records
+        self._store = store
+        self._cancel = cancel
+        self._members = members
+        self._clock = clock
+
+    async def list(self) -> "list[Stop]":
+        return [_decode_stop(record.body) for record in await self._records.list(STOP, limit=MAX_STOPS)]
+
+    async def stop(self, kind: StopKind, name: str, by: str, reason: str = "") -> tuple[Stop, int]:
+        """Refuse new work from now on, and cancel all unfinished runs. Return the switch and the number of these."""
+        if not name or len(name) > MAX_NAME or len(reason) > MAX_REASON:
+            raise Invalid(f"name must have 1 to {MAX_NAME} characters, reason at most {MAX_REASON}.", field="name")
+        stops = await self.list()
+        if len(stops) >= MAX_STOPS:
+            raise Invalid(f"There are {MAX_STOPS} stops, which is the limit; remove some.", field="name")
+        stop = Stop(kind, name, by, self._clock(), reason)
+        await self._records.put(Record(STOP, kind, name, _encode_stop(stop), stop.at))
+        await record("work.stopped", *_target(stop), person=_person(stop))
+        self._stops.replace([*stops, stop])
+        return stop, await self._sweep(stop)
+
+    async def allow(self, kind: str, name: str) -> Stop:
+        """Accept new work again. Canceled runs stay canceled."""
+        kept = await self._records.get(STOP, kind, name)
+        if kept is None:
+            raise NotFound("There is no such stop.")
+        stop = _decode_stop(kept.body)
+        await self._records.delete(STOP, kind, name)
+        await record("work.allowed", *_target(stop), person=_person(stop))
+        self._stops.replace(await self.list())
+        return stop
+
+    async def tick(self) -> None:
+        """Take over the switches that are stored, and cancel runs that were started before every replica knew."""
+        stops = await self.list()
+        self._stops.replace(stops)
+        for stop in stops:
+            await self._sweep(stop)
+
+    async def _sweep(self, stop: Stop) -> int:
+        if stop.kind == "agent":
+            listings = [Listing(agent=stop.name)]
+        else:
+            names = [stop.name] if stop.kind == "principal" else await self._members(stop.name)
+            listings = [Listing(name) for name in names]
+        return sum([await self._cancel_all(listing, stop) for listing in listings])
+
+    async def _cancel_all(self, listing: Listing, stop: Stop) -> int:
+        count = 0
+        for state in _UNFINISHED:
+            asked = replace(listing, state=state, oldest=True, counted=False, limit=SWEEP_PAGE)
+            while runs := (await self._store.list_runs(asked))[0]:
+                for run in runs:
+                    if not run.cancel_requested:
+                        # A run that has ended meanwhile needs no cancel.
+                        with suppress(RunEnded):
+                            await self._cancel(run.id, Cancel(stop.by, stop.reason or "Stopped by an operator."))
+                            count += 1
+                asked = replace(asked, after=(runs[-1].created_at, runs[-1].id))
+        return count
+
+
+def _target(stop: Stop) -> tuple[str, str]:
+    """Return the target of an audit entry; a principal is a person, which is kept apart."""
+    return stop.kind, "" if stop.kind == "principal" else stop.name
+
+
+def _person(stop: Stop) -> str:
+    return stop.name if stop.kind == "principal" else ""

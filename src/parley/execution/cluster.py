@@ -3,10 +3,11 @@
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from typing import Protocol
+from typing import Literal, Protocol
 
 from parley.errors import ParleyError
 from parley.ids import RunId
+from parley.runs.listeners import Listeners
 from parley.telemetry import tell
 
 
@@ -51,6 +52,29 @@ Heard = Callable[[list[tuple[RunId, int]], list[str]], None]
 """Called with the runs that grew at other replicas (with their new version), and the agents that have work waiting."""
 
 
+class Interest:
+    """The signals of others that matter to this replica. Adapters that send signals to all replicas need only call it,
+    for the runs whose growth must be noticed soon."""
+
+    def __init__(
+        self, runs: Callable[[], list[RunId]], names: Callable[[], list[str]], everything: Callable[[], bool]
+    ) -> None:
+        self._runs = runs
+        self.names = names
+        """The agents and other names whose wake-ups matter here."""
+        self.everything = everything
+        """True while the growth of all runs matters here: to the console, and to the replica that delivers webhooks."""
+        self.added = Listeners[Callable[[Literal["run", "name"], str], None]]()
+        """Called at once for a run or a name that begins to matter; what has ceased to is no longer returned."""
+
+    def __call__(self) -> list[RunId]:
+        return self._runs()
+
+    def add(self, kind: Literal["run", "name"], name: str) -> None:
+        for listener in self.added:
+            listener(kind, name)
+
+
 class Signals(Protocol):
     """Wakes the other replicas. A signal may be lost; the store is authoritative."""
 
@@ -62,7 +86,7 @@ class Signals(Protocol):
         """Signal that work of this agent is waiting. Never blocks."""
         ...
 
-    async def listen(self, heard: Heard, of_interest: Callable[[], list[RunId]]) -> None:
+    async def listen(self, heard: Heard, of_interest: Interest) -> None:
         """Call `heard` for signals of other replicas. Also check the runs `of_interest` from time to time, in case a
         signal was lost."""
         ...
@@ -83,7 +107,7 @@ class Slots:
         self._sure = sure
         """Returns whether this replica has certainly not been declared dead."""
         self._held: Counter[_Place] = Counter()
-        self._doubtful: set[_Place] = set()
+        self._doubtful: dict[_Place, None] = {}
         """Slots whose count in the store may differ from the count here."""
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -92,14 +116,14 @@ class Slots:
         async with self._locks[agent]:
             place = agent, self._cluster.replica
             await self._settle(place)
-            self._doubtful.add(place)
+            self._doubtful[place] = None
             taken = await self._cluster.take_slot(agent, limit)
-            self._doubtful.discard(place)
+            del self._doubtful[place]
             self._held[place] += taken
             if taken and not self.holds(place[1]):
                 # The answer came so late that the slot may no longer be ours.
                 self._held[place] -= 1
-                self._doubtful.add(place)
+                self._doubtful[place] = None
                 return None
             return place[1] if taken else None
 
@@ -113,15 +137,24 @@ class Slots:
         async with self._locks[agent]:
             place = agent, replica
             self._held[place] -= 1
-            self._doubtful.add(place)
-            try:
-                await self._settle(place)
-            except ParleyError as error:
-                tell("dispatch.failed", agent=agent, code=error.code)
+            self._doubtful[place] = None
+            await self._settle_if_possible(place)
+
+    async def settle(self) -> None:
+        """Report every count that is in doubt: it may take long until another turn of that agent begins here."""
+        for place in list(self._doubtful):
+            async with self._locks[place[0]]:
+                await self._settle_if_possible(place)
+
+    async def _settle_if_possible(self, place: _Place) -> None:
+        try:
+            await self._settle(place)
+        except ParleyError as error:
+            tell("dispatch.failed", agent=place[0], code=error.code)
 
     async def _settle(self, place: _Place) -> None:
         if place in self._doubtful:
             await self._cluster.keep_slots(*place, self._held[place])
-            self._doubtful.discard(place)
+            self._doubtful.pop(place, None)
         if not self._held[place]:
             del self._held[place]

@@ -161,6 +161,7 @@ class Membership:
         await self._take_back()
         for slug in self._agents:
             self._execution.dispatch(slug)
+        await self._execution.slots.settle()
 
     async def tidy(self) -> None:
         """Do one round: the leader deletes old data."""

@@ -1,20 +1,23 @@
 """Operations for administrators and monitoring over HTTP: API keys, signing keys, runs, push, probes and metrics."""
 
 import asyncio
-from typing import ClassVar, TypeVar
+from collections import Counter
+from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from parley.audit.rules import ACTIONS, AuditEntry, AuditQuery
+from parley.audit.service import AuditLog, record
 from parley.clock import iso, now_ms
 from parley.errors import Invalid, ParleyError, Stopping
-from parley.execution.admission import STOPPING_WAIT_S
+from parley.execution.admission import STOPPING_WAIT_S, KillSwitch, Stop, StopKind
 from parley.http.face import Face, Request, Response, operation
 from parley.http.requests import Headers, page_cursor, page_size, page_token, place_token, time_ms
 from parley.push.hooks import HookEntry, Hooks
 from parley.runs.frames import MailDeliveries, StoredDelivery
-from parley.runs.listing import UsageQuery, sum_runs, sum_tree
-from parley.runs.rules.access import USER_SCOPES, Principal
+from parley.runs.listing import UsageQuery, UsageSum, sum_principals, sum_runs, sum_tree
+from parley.runs.rules.access import Principal
 from parley.runs.rules.agents import Agent
 from parley.runs.rules.content import text_of
 from parley.runs.rules.state import State
@@ -22,11 +25,16 @@ from parley.runs.rules.usage import shown
 from parley.runs.rules.view import View
 from parley.runs.service import Exchange
 from parley.runs.store import Listing, Readiness
+from parley.security.groups import GroupMember, GroupRules, Groups, Memberships
 from parley.security.keys import ApiKey, ApiKeys
 from parley.security.signing import SigningKeys
 from parley.telemetry.metrics import MEDIA, Gauge, Metrics
 
 MAX_SAID = 500
+MAX_MEMBERS = 1000
+"""Groups, or members of a group, in one response."""
+MAX_SUMMED = 200
+"""Members of a group whose usage is added up."""
 Query = TypeVar("Query", bound=Struct)
 DAY_MS = 24 * 3600 * 1000
 
@@ -34,6 +42,8 @@ DAY_MS = 24 * 3600 * 1000
 class NewKey(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     name: str
     scopes: list[str] | UnsetType = UNSET
+    role: str | None = None
+    groups: list[str] = []
     agents: list[str] = []
     expires_days: float | None = None
 
@@ -48,8 +58,34 @@ class RunQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     page_token: str = ""
 
 
+class GroupQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    name: str | None = None
+
+
+class AuditParams(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    actor: str | None = None
+    action: str | None = None
+    target: str | None = None
+    result: str | None = None
+    since: str | None = None
+    until: str | None = None
+    page_size: int | None = None
+    page_token: str = ""
+
+
+class Erasure(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    principal: str
+
+
+class NewStop(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    kind: StopKind
+    name: str
+    reason: str = ""
+
+
 class UsageParams(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     principal: str | None = None
+    group: str | None = None
     conversation: str | None = None
     task: str | None = None
     since: str | None = None
@@ -61,13 +97,24 @@ class Admin(Face[Principal]):
     max_body = 64 * 1024
 
     def __init__(
-        self, exchange: Exchange, keys: ApiKeys, signing: SigningKeys, hooks: Hooks, deliveries: MailDeliveries
+        self,
+        exchange: Exchange,
+        keys: ApiKeys,
+        groups: Groups,
+        signing: SigningKeys,
+        hooks: Hooks,
+        deliveries: MailDeliveries,
+        audit: AuditLog,
+        switch: KillSwitch,
     ) -> None:
         self._exchange = exchange
         self._keys = keys
+        self._groups = groups
         self._signing = signing
         self._hooks = hooks
         self._deliveries = deliveries
+        self._audit = audit
+        self._switch = switch
 
     @operation("GET", "/admin/whoami")
     async def whoami(self, request: Request[Principal]) -> Response:
@@ -80,6 +127,8 @@ class Admin(Face[Principal]):
                 "name": principal.name,
                 "scopes": sorted(principal.scopes),
                 "agents": sorted(principal.agents),
+                "role": principal.role,
+                "groups": sorted(principal.groups),
             },
         )
 
@@ -89,25 +138,78 @@ class Admin(Face[Principal]):
 
     @operation("POST", "/admin/keys", permission="admin", body=NewKey)
     async def create_key(self, request: Request[Principal], wanted: NewKey) -> Response:
-        scopes = USER_SCOPES if wanted.scopes is UNSET else wanted.scopes
+        scopes = None if wanted.scopes is UNSET else wanted.scopes
         expires_at = expiry(wanted.expires_days, now_ms())
-        key, token = await self._keys.create(wanted.name, scopes, wanted.agents, expires_at)
+        key, token = await self._keys.create(
+            wanted.name, scopes, wanted.agents, expires_at, role=wanted.role, groups=wanted.groups
+        )
         return Response(201, {**key_view(key), "token": token})
 
     @operation("DELETE", "/admin/keys/{id}", permission="admin")
     async def revoke_key(self, request: Request[Principal]) -> Response:
         return Response(200, key_view(await self._keys.revoke(request.path["id"])))
 
+    @operation("GET", "/admin/groups", permission="operate")
+    async def groups(self, request: Request[Principal]) -> Response:
+        """List the groups of keys and of users that were seen, each with its role; with `name`, the members of one."""
+        name = _query(request, GroupQuery).name
+        if name is None:
+            return Response(200, groups_view(await self._groups.memberships(), self._groups.rules))
+        found = await self._groups.members(name)
+        members = sorted(found.members, key=lambda one: one.principal)
+        view = {
+            "name": name,
+            "role": self._groups.rules.roles.get(name),
+            "members": [member_view(one) for one in members[:MAX_MEMBERS]],
+            "complete": found.complete and len(members) <= MAX_MEMBERS,
+        }
+        return Response(200, view)
+
     @operation("POST", "/admin/signing/rotate", permission="admin")
     async def rotate(self, request: Request[Principal]) -> Response:
         key = await self._signing.rotate()
+        await record("signing.rotated", "key", key.kid)
         return Response(200, {"kid": key.kid, "createdAt": iso(key.created_at)})
 
-    @operation("GET", "/admin/agents", permission="admin")
+    @operation("GET", "/admin/audit", permission="admin")
+    async def audit(self, request: Request[Principal]) -> Response:
+        """List entries of the audit log by page, newest first."""
+        query = audit_query(_query(request, AuditParams))
+        found = await self._audit.read(query)
+        more = found[-1].seq if len(found) == query.limit else None
+        return Response(
+            200, {"entries": [entry_view(one) for one in found], "nextPageToken": str(more) if more else ""}
+        )
+
+    @operation("POST", "/admin/audit/erase", permission="admin", body=Erasure)
+    async def erase(self, request: Request[Principal], wanted: Erasure) -> Response:
+        """Erase a principal from the audit log and from its groups. The entry about it does not name the principal."""
+        if not wanted.principal:
+            raise Invalid("principal must not be empty.", field="principal")
+        count = await self._audit.erase(wanted.principal)
+        await self._groups.forget(wanted.principal)
+        await record("audit.erased", count=count)
+        return Response(200, {"erased": count})
+
+    @operation("GET", "/admin/stops", permission="operate")
+    async def stops(self, request: Request[Principal]) -> Response:
+        return Response(200, {"stops": [stop_view(stop) for stop in await self._switch.list()]})
+
+    @operation("POST", "/admin/stops", permission="operate", body=NewStop)
+    async def stop(self, request: Request[Principal], wanted: NewStop) -> Response:
+        """Cancel all unfinished tasks of a principal, a group or an agent, and refuse new ones."""
+        stop, count = await self._switch.stop(wanted.kind, wanted.name, str(request.caller), wanted.reason)
+        return Response(201, {**stop_view(stop), "canceled": count})
+
+    @operation("DELETE", "/admin/stops/{kind}/{name:path}", permission="operate")
+    async def allow(self, request: Request[Principal]) -> Response:
+        return Response(200, stop_view(await self._switch.allow(request.path["kind"], request.path["name"])))
+
+    @operation("GET", "/admin/agents", permission="operate")
     async def agents(self, request: Request[Principal]) -> Response:
         return Response(200, {"agents": [agent_view(agent) for agent in self._exchange.agents.values()]})
 
-    @operation("GET", "/admin/push", permission="admin")
+    @operation("GET", "/admin/push", permission="operate")
     async def push(self, request: Request[Principal]) -> Response:
         """List push notification configurations by page: `dead=true` for those that failed for good, `after=TASK/ID`
         for the next page."""
@@ -118,18 +220,18 @@ class Admin(Face[Principal]):
             200, {"push": [push_view(entry) for entry in entries], "next": "/".join(more) if more else None}
         )
 
-    @operation("POST", "/admin/push/{task}/{id:path}/redrive", permission="admin")
+    @operation("POST", "/admin/push/{task}/{id:path}/redrive", permission="operate")
     async def redrive(self, request: Request[Principal]) -> Response:
         place = request.path
         return Response(200, push_view(await self._hooks.redrive(place["task"], place["id"])))
 
-    @operation("GET", "/admin/deliveries", permission="admin")
+    @operation("GET", "/admin/deliveries", permission="operate")
     async def deliveries(self, request: Request[Principal]) -> Response:
         """List delivery events of providers in the order of their ids; `after=ID` for the next page."""
         kept = await self._deliveries.page(request.query.get("after", ""))
         return Response(200, {"deliveries": [delivery_view(one) for one in kept]})
 
-    @operation("GET", "/admin/runs", permission="admin")
+    @operation("GET", "/admin/runs", permission="operate")
     async def runs(self, request: Request[Principal]) -> Response:
         """List the runs of all principals by page, latest status first."""
         query = _query(request, RunQuery)
@@ -148,12 +250,16 @@ class Admin(Face[Principal]):
         runs = [run_view(view, await self._latest(view)) for view in views]
         return Response(200, {"runs": runs, "nextPageToken": page_token(found, size), "totalSize": total})
 
-    @operation("GET", "/admin/usage", permission="admin")
+    @operation("GET", "/admin/usage", permission="operate")
     async def usage(self, request: Request[Principal]) -> Response:
-        """Add up tokens and cost: of the runs of a principal or a conversation that were created in a time range, or of
-        one `task` and the runs that it started."""
+        """Add up tokens and cost: of the runs of a principal, a group or a conversation that were created in a time
+        range, or of one `task` and the runs that it started."""
         query = _query(request, UsageParams)
-        if query.task is None:
+        if query.group is not None:
+            if query.principal is not None or query.task is not None or query.page_token:
+                raise Invalid("group cannot be combined with principal, task or pageToken.", field="group")
+            found = await self._group_usage(query.group, _usage_query(query))
+        elif query.task is None:
             found = await sum_runs(self._exchange.store, _usage_query(query))
         elif any((query.principal, query.conversation, query.since, query.until, query.page_token)):
             raise Invalid("task cannot be combined with other filters.", field="task")
@@ -169,6 +275,14 @@ class Admin(Face[Principal]):
                 "nextPageToken": place_token(found.after),
             },
         )
+
+    async def _group_usage(self, group: str, query: UsageQuery) -> UsageSum:
+        """Add up the runs of the present members of a group."""
+        found = await self._groups.members(group)
+        names = sorted({one.principal for one in found.members})
+        if len(names) > MAX_SUMMED:
+            raise Invalid(f"The group has more than {MAX_SUMMED} members, too many to add up.", field="group")
+        return await sum_principals(self._exchange.store, query, names)
 
     async def _latest(self, view: View) -> str:
         """Return the text of the last message of a run."""
@@ -194,12 +308,69 @@ def key_view(key: ApiKey) -> dict[str, object]:
     return {
         "id": key.id,
         "name": key.name,
-        "scopes": sorted(key.scopes),
+        "role": key.principal.role,
+        "scopes": sorted(key.principal.scopes),
+        "groups": sorted(key.groups),
         "agents": sorted(key.agents),
         "createdAt": iso(key.created_at),
         "expiresAt": None if key.expires_at is None else iso(key.expires_at),
         "lastUsedAt": None if key.last_used_at is None else iso(key.last_used_at),
     }
+
+
+def audit_query(params: AuditParams, limit: int | None = None) -> AuditQuery:
+    """Return the query of a page, newest first; its token is the number of the last entry."""
+    if params.action is not None and params.action not in ACTIONS:
+        raise Invalid(f"action must be one of: {', '.join(ACTIONS)}.", field="action")
+    if params.result not in (None, "done", "refused"):
+        raise Invalid("result must be done or refused.", field="result")
+    after = params.page_token
+    if after and not (after.isascii() and after.isdigit() and len(after) < 19):
+        raise Invalid("pageToken is not valid.", field="pageToken")
+    return AuditQuery(
+        params.actor,
+        params.action,
+        params.target,
+        params.result,
+        None if params.since is None else time_ms(params.since, "since"),
+        None if params.until is None else time_ms(params.until, "until"),
+        int(after) if after else None,
+        limit=limit or page_size(params.page_size),
+    )
+
+
+def entry_view(entry: AuditEntry) -> dict[str, object]:
+    """Render an entry. `actor`, `address` and `person` are null if they were erased."""
+    return {
+        "seq": entry.seq,
+        "at": iso(entry.at),
+        "action": entry.action,
+        "result": entry.result,
+        "code": entry.code,
+        "kind": entry.kind,
+        "target": entry.target,
+        "count": entry.count,
+        "actor": entry.actor,
+        "address": entry.address,
+        "person": entry.person,
+        "hash": entry.hash.hex(),
+    }
+
+
+def stop_view(stop: Stop) -> dict[str, object]:
+    return {"kind": stop.kind, "name": stop.name, "reason": stop.reason, "by": stop.by, "at": iso(stop.at)}
+
+
+def groups_view(found: Memberships, rules: GroupRules) -> dict[str, object]:
+    """Render all groups: those that have members, and those that the settings give a role."""
+    counts = Counter(group for one in found.members for group in one.groups)
+    counts.update(dict.fromkeys(rules.roles, 0))
+    groups = [{"name": name, "role": rules.roles.get(name), "members": counts[name]} for name in sorted(counts)]
+    return {"groups": groups[:MAX_MEMBERS], "complete": found.complete and len(groups) <= MAX_MEMBERS}
+
+
+def member_view(member: GroupMember) -> dict[str, object]:
+    return {"principal": member.principal, "seenAt": None if member.seen_at is None else iso(member.seen_at)}
 
 
 def push_view(entry: HookEntry) -> dict[str, object]:
@@ -329,26 +500,43 @@ STORE_S = 2.0
 """Longest time to wait for the database."""
 
 
+class Siblings(Protocol):
+    """The other workers of this server."""
+
+    async def with_siblings(self, own: bytes) -> tuple[bytes, list[Gauge]]:
+        """Return the metrics of all workers, labelled, and gauges about the workers."""
+        ...
+
+
 class MetricsFace(Face[Principal]):
     headers: ClassVar[Headers] = []
 
-    def __init__(self, metrics: Metrics, exchange: Exchange) -> None:
-        self._metrics = metrics
+    def __init__(self, metrics: Metrics, exchange: Exchange, siblings: Siblings | None = None) -> None:
+        self.metrics = metrics
         self._exchange = exchange
+        self._siblings = siblings
 
-    @operation("GET", "/metrics", permission="admin")
+    @operation("GET", "/metrics", permission="operate")
     async def show(self, request: Request[Principal]) -> Response:
-        gauges = await self._gauges()
-        return Response(200, await asyncio.to_thread(self._metrics.text, gauges), media=MEDIA)
+        gauges = await self._kept()
+        if self._siblings is None:
+            text = await asyncio.to_thread(self.metrics.text, [*self._here(), *gauges])
+        else:
+            text, more = await self._siblings.with_siblings(await self.text())
+            text += self.metrics.gauges([*more, *gauges])
+        return Response(200, text, media=MEDIA)
 
-    async def _gauges(self) -> list[Gauge]:
+    async def text(self) -> bytes:
+        """Return the metrics of this process, without those of the store."""
+        return await asyncio.to_thread(self.metrics.text, self._here())
+
+    def _here(self) -> list[Gauge]:
         exchange, members = self._exchange, self._exchange.membership
         return [
             Gauge("parley_followers", "Open streams and waiting callers.", {"": exchange.streams.followers}),
             Gauge("parley_runs_under_way", "Turns that run in this process.", exchange.execution.busy),
             Gauge("parley_replicas", "Replicas that are alive, this one included.", {"": len(members.alive)}),
             Gauge("parley_leads", "1 if this replica is the leader, else 0.", {"": int(members.leads)}),
-            *await self._kept(),
         ]
 
     async def _kept(self) -> list[Gauge]:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from parley.audit.service import AuditLog, enter
 from parley.errors import Forbidden, ParleyError, Unauthenticated
 from parley.http.requests import MAX_BODY, Headers, answer, headers_of, read_body
 from parley.http.table import OperationTable
@@ -90,10 +91,12 @@ class Identified:
         signatures: Signatures | None = None,
         max_body: int = MAX_BODY,
         owner: Owner | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """`table` holds the credential that each path requires. `owner` is for operations that require a credential
         even with `auth = "none"`, where principals are not looked up; they find it in `scope["owner"]`."""
         self._app = app
+        self._audit = audit
         self._table = table
         self._owner = owner if gate.auth == "none" else None
         self._gate = gate
@@ -114,6 +117,7 @@ class Identified:
         proof = self._table.proof(scope["path"])
         if proof in ("runtime", "signature"):
             scope["principal"] = None
+            self._enter(scope)
             return await self._app(scope, receive, send)
         try:
             if self._signatures is not None and SIGNATURE in seen:
@@ -131,7 +135,13 @@ class Identified:
                 return await self._table.refuse(scope, send, error, challenge(error, seen))
             principal = None
         scope["principal"] = principal
+        self._enter(scope)
         return await self._app(scope, receive, send)
+
+    def _enter(self, scope: Scope) -> None:
+        """Let services record what this request does."""
+        if self._audit is not None:
+            enter(self._audit, scope.get("client"), scope["principal"])
 
     async def _refuse_foreign(self, scope: Scope, send: Send) -> None:
         if self._table.has_format(scope["path"]):

@@ -20,6 +20,9 @@ _EVERYWHERE = ("0.0.0.0", "::")
 """Addresses to listen on that clients cannot connect to."""
 _LOOK_S = 0.005
 ACCEPT_BATCH = 64
+SHARED_BATCH = 1
+"""With a listening socket that several processes share, one at a time: those that are not busy accept more."""
+LEAVE_LOOK_S = 0.05
 ACCEPT_PAUSE_S = 1.0
 UNSENT_BYTES = 128 * 1024
 """Unsent bytes that the kernel buffers per connection. By default it would buffer megabytes for a client that does not
@@ -39,8 +42,9 @@ class Prompt(uvicorn.Server):
     between the signal and the hand-over of running work.
     """
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, batch: int = ACCEPT_BATCH) -> None:
         self._told_to_stop = asyncio.Event()
+        self._batch = batch
         logging.getLogger("uvicorn.error").addFilter(_is_failure)
         super().__init__(config)
 
@@ -60,7 +64,7 @@ class Prompt(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
-        self.servers = [Acceptor(each, self._connection) for each in sockets or ()]  # type: ignore[assignment]
+        self.servers = [Acceptor(each, self._connection, self._batch) for each in sockets or ()]  # type: ignore[assignment]
 
     def _connection(self) -> asyncio.Protocol:
         config = self.config
@@ -98,9 +102,10 @@ class Acceptor:
     """Accepts connections in batches. uvloop accepts one per iteration of the event loop, so that new clients would
     wait when iterations are long."""
 
-    def __init__(self, listener: socket.socket, protocol: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(self, listener: socket.socket, protocol: Callable[[], asyncio.Protocol], batch: int) -> None:
         self._listener = listener
         self._protocol = protocol
+        self._batch = batch
         self._loop = asyncio.get_running_loop()
         self._opening: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
@@ -116,7 +121,7 @@ class Acceptor:
         self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(ACCEPT_BATCH):
+        for _ in range(self._batch):
             try:
                 connection, _ = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -149,6 +154,7 @@ class Listening(Prompt):
         drained: Callable[[], Awaitable[None]] | None = None,
         *,
         signals: bool = True,
+        shared: bool = False,
     ) -> None:
         config = uvicorn.Config(
             app,
@@ -162,10 +168,11 @@ class Listening(Prompt):
             server_header=False,
             proxy_headers=False,
         )
-        super().__init__(config)
+        super().__init__(config, SHARED_BATCH if shared else ACCEPT_BATCH)
         self._tell = announce
         self._drained = drained
         self._draining: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._signals = (signal.SIGTERM, signal.SIGINT) if signals else ()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -179,6 +186,28 @@ class Listening(Prompt):
             loop.add_signal_handler(one, self._told, one)
         yield
 
+    def stop(self) -> None:
+        """Stop as on SIGTERM, unless that has begun."""
+        if self._draining is None:
+            self._told(signal.SIGTERM)
+
+    def leave(self, busy: Callable[[], bool], within_s: float) -> None:
+        """Stop without refusing a request, because another process accepts from the same socket: accept no more,
+        answer what comes on open connections and close each, and wait at most `within_s` until nothing is `busy`."""
+        if self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_task(self._leave(busy, within_s))
+
+    async def _leave(self, busy: Callable[[], bool], within_s: float) -> None:
+        for acceptor in self.servers:
+            acceptor.close()
+        self.config.encoded_headers.append((b"connection", b"close"))
+        await self.on_tick(0)  # puts the header into the answers from now on
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while busy() or any(not _streams(one) for one in self.server_state.connections):  # noqa: ASYNC110
+                    await asyncio.sleep(LEAVE_LOOK_S)
+        self.stop()
+
     def _told(self, one: signal.Signals) -> None:
         if self._drained is None or self._draining is not None:
             return self.handle_exit(one, None)
@@ -190,6 +219,12 @@ class Listening(Prompt):
             await drained()
         finally:
             self.handle_exit(one, None)
+
+
+def _streams(connection: object) -> bool:
+    """Return whether a connection is in the middle of an answer: a stream, which a stop tells to go on elsewhere."""
+    cycle = getattr(connection, "cycle", None)
+    return cycle is not None and cycle.response_started and not cycle.response_complete
 
 
 def bind(host: str, port: int) -> socket.socket:

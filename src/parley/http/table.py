@@ -47,6 +47,11 @@ class OperationTable:
         """Return True if the operation requires no credential."""
         return method in ("GET", "HEAD") and any(match(row, path) is not None for row in self._open)
 
+    def template(self, method: str, path: str) -> str | None:
+        """Return the path template of the operation that a request is for; None if there is none."""
+        found = (row for row in self.operations if row.method == method and match(row, path) is not None)
+        return next((row.template for row in found), None)
+
     async def refuse(self, scope: Scope, send: Send, error: ParleyError, headers: Headers) -> None:
         """Refuse a request before it is routed, in the format of the face that the path belongs to."""
         face = self._format(scope["path"])

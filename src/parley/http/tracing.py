@@ -13,10 +13,13 @@ from parley.telemetry.trace import NONE, StartedTrace, Trace, enter, headers_for
 
 Answered = Callable[[str, int, float], None]
 """Called with the path template, the status, and the seconds until the response started."""
+Refused = Callable[[Scope, str, int], None]
+"""Called with the request, its path template and the status when a request is refused with 401 or 403."""
 
 ROUTE = "parley.route"
 """Key of the scope in which a face that matches paths itself stores the path template."""
 OTHER = "other"
+REFUSALS = frozenset((401, 403))
 WATCHED = frozenset(("/healthz", "/metrics", "/readyz"))
 """Paths that monitoring requests again and again; they are not traced."""
 _UNSEEN = nullcontext()
@@ -31,9 +34,10 @@ class Traced:
     each request is a task with a context of its own.
     """
 
-    def __init__(self, app: ASGIApp, answered: Answered | None = None) -> None:
+    def __init__(self, app: ASGIApp, answered: Answered | None = None, refused: Refused | None = None) -> None:
         self._app = app
         self._answered = answered
+        self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -49,6 +53,8 @@ class Traced:
                     _note(face, _route(scope), message["status"])
                 if self._answered is not None:
                     self._answered(_route(scope), message["status"], perf_counter() - came)
+                if message["status"] in REFUSALS and self._refused is not None:
+                    self._refused(scope, _route(scope), message["status"])
             return send(message)
 
         seen = exporting() and scope["path"] not in WATCHED

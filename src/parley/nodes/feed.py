@@ -34,7 +34,7 @@ class NodeFeed:
         self._recent: deque[NodeEvent] = deque(maxlen=KEPT)
         self._head: int | None = None
         """The last event number that was read; None while there is no follower."""
-        self._followers: set[_Follower] = set()
+        self._followers: dict[_Follower, None] = {}
         self._looking: asyncio.Task[None] | None = None
 
     def grown(self) -> None:
@@ -86,7 +86,7 @@ class NodeFeed:
     @contextmanager
     def _joined(self, cursor: int) -> Generator[_Follower, None, None]:
         follower = _Follower()
-        self._followers.add(follower)
+        self._followers[follower] = None
         if self._head is None:
             self._head = cursor
         if self._looking is None:
@@ -94,7 +94,7 @@ class NodeFeed:
         try:
             yield follower
         finally:
-            self._followers.discard(follower)
+            del self._followers[follower]
 
     async def _since(self, cursor: int) -> list[NodeEvent]:
         recent = self._recent

@@ -9,6 +9,7 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
+from parley.audit.service import note
 from parley.errors import CannotPlan, InvalidState, OrchestrationNotFound, PlanningFailed, RunNotFound, VersionConflict
 from parley.execution.driver import Planner
 from parley.ids import RunId, is_id, new_id
@@ -21,7 +22,7 @@ from parley.runs.rules.access import Principal
 from parley.runs.rules.commands import Steer
 from parley.runs.rules.content import Message, text_part
 from parley.runs.rules.events import Steered
-from parley.runs.rules.state import Run
+from parley.runs.rules.state import WAITING, Run
 from parley.runs.rules.view import View
 from parley.runs.service import Exchange
 from parley.runs.store import Listing
@@ -125,7 +126,9 @@ class OrchestrationService:
         return await self._steer(id_, principal, Pause(str(principal)))
 
     async def resume(self, id_: str, principal: Principal) -> Orchestration:
-        return await self._steer(id_, principal, Resume(str(principal)))
+        state = await self._steer(id_, principal, Resume(str(principal)))
+        note("run.resumed", principal, "task", state.id)
+        return state
 
     async def answer(
         self, id_: str, principal: Principal, text: str, step: str | None = None, key: str | None = None
@@ -143,6 +146,8 @@ class OrchestrationService:
         if step is None:
             # Other steps may still be running when a checkpoint asks: then the current turn receives the answer.
             await self._exchange.give(asked, principal, Message(new_id(), (text_part(text),)), once)
+            if asked.state not in WAITING:
+                note("run.answered", principal, "task", asked.id)
         else:
             await self._exchange.answer(asked, principal, text, once)
         return await self.read(id_, principal)
@@ -185,6 +190,7 @@ class OrchestrationService:
                 await self._exchange.retention.erase(run.id)
                 if (tools := self._exchange.execution.toolcalls) is not None:
                     await tools.forget_steps(run)
+        note("orchestration.deleted", principal, "task", state.id)
         return state.id
 
     async def _stopped(self, run: Run) -> None:
@@ -241,7 +247,7 @@ class OrchestrationService:
     async def _runs(self, conversation: str, principal: Principal, agent: str | None) -> Sequence[Run]:
         """Return the runs of orchestrations, newest first."""
         listing = Listing(
-            principal=None if principal.may("admin") else str(principal),
+            principal=None if principal.may("operate") else str(principal),
             agent=agent,
             conversation=conversation,
             limit=PAGE,

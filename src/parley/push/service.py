@@ -108,6 +108,10 @@ class Push:
         await self.hooks.forget(run)
         self._watched.pop(run, None)
 
+    @property
+    def watching(self) -> bool:
+        return bool(self._watched)
+
     def grown(self, run: RunId) -> None:
         """Wake the hooks of a run that has new events, written by any replica. Called for every append; never
         blocks."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from parley.ids import RunId
 from parley.runs.rules.events import Event, Progress
@@ -53,14 +53,38 @@ ForgetListener = Callable[[RunId], Awaitable[None]]
 RaisedListener = Callable[[Run, BaseException], Awaitable[None]]
 """Awaited with the exception that ended a turn of a run unexpectedly, before the run fails; must not raise."""
 
+ReloadListener = Callable[[Sequence[str]], None]
+"""Called with the slugs of the agents that changed when definitions were read again; must not block."""
+
+
+class Watcher(Protocol):
+    """Listens for the growth of some runs, and at times of none."""
+
+    @property
+    def watching(self) -> bool: ...
+
+    def grown(self, run: RunId) -> None: ...
+
 
 class RunListeners:
     def __init__(self) -> None:
+        self.reloaded = Listeners[ReloadListener]()
         self.growth = Listeners[GrowthListener]()
+        self.watchers = Listeners[Watcher]()
         self.change = Listeners[ChangeListener]()
         self.cancel = Listeners[CancelListener]()
         self.forget = Listeners[ForgetListener]()
         self.raised = Listeners[RaisedListener]()
+
+    def grown(self, run: RunId) -> None:
+        for listener in self.growth:
+            listener(run)
+        for watcher in self.watchers:
+            watcher.grown(run)
+
+    def hear_all(self) -> bool:
+        """Return whether any listener needs the growth of all runs at all replicas now."""
+        return any(True for _ in self.growth) or any(watcher.watching for watcher in self.watchers)
 
 
 def tell_usage(run: Run, events: Sequence[Event]) -> None:

@@ -230,6 +230,17 @@ async def sum_runs(store: Store, query: UsageQuery) -> UsageSum:
     return UsageSum(totals, runs, complete=False, after=listing.after)
 
 
+async def sum_principals(store: Store, query: UsageQuery, principals: Iterable[str]) -> UsageSum:
+    """Add up the usage of several principals, of each at most as many runs as `sum_runs` reads."""
+    totals: dict[str, ModelTotals] = {}
+    runs, complete = 0, True
+    for principal in principals:
+        found = await sum_runs(store, replace(query, principal=principal))
+        totals, runs = merged(totals, found.totals, MOST_MODELS), runs + found.runs
+        complete = complete and found.complete
+    return UsageSum(totals, runs, complete)
+
+
 async def sum_tree(store: Store, run: Run) -> UsageSum:
     """Add up the usage of a run and of all runs that it started, directly or not."""
     totals, seen = dict(run.usage), {run.id}

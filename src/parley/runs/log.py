@@ -48,8 +48,9 @@ class Outcome(Struct, frozen=True):
     replayed: bool = False
 
 
-class _Entry(Struct, gc=False):
-    """The commands of one caller: all of them are applied, or none."""
+class _Entry(Struct):
+    """The commands of one caller: all of them are applied, or none. The garbage collector must see entries: the
+    error of a refused one refers to it by its traceback."""
 
     commands: tuple[Command, ...]
     key: Key | None

@@ -9,25 +9,25 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from parley.audit.service import note
 from parley.clock import Clock, Monotonic, now_ms
 from parley.errors import (
     AnswerInvalid,
     GenerationMismatch,
     InvalidState,
-    RunEnded,
     RunNotFound,
-    StoreUnavailable,
     VersionConflict,
 )
-from parley.execution.admission import UNLIMITED, Admission, AdmissionRequest, Allowance
+from parley.execution.admission import UNLIMITED, Admission, AdmissionRequest, Allowance, WorkStops
 from parley.execution.agents import Changed, Roster, Unlisted, cleanup_work, clear_ended_runs, no_agent, no_unlisted
-from parley.execution.cluster import Cluster, Signals
+from parley.execution.cluster import Cluster, Interest, Signals
 from parley.execution.driver import Driver, PairedWork
 from parley.execution.executor import GRACE_S, Conduct, Executor
 from parley.execution.membership import LEASE_S, Membership, ReplicaLease
 from parley.execution.turn import ToolCaller
 from parley.ids import RunId, new_id, new_run_id
 from parley.runs.attachments import SAID_BYTES, Attachments, Blobs
+from parley.runs.children import Children
 from parley.runs.listeners import RunListeners
 from parley.runs.log import MAX_PAYLOAD, Commands, Fulfil, Outcome
 from parley.runs.requests import Branch, Opening, Send, branch_key, chosen_id, fork_of, same_run, send_key, start_of
@@ -48,9 +48,6 @@ from parley.runs.wakeups import Wakeups
 from parley.telemetry import Span, span
 from parley.telemetry.trace import entered, sent
 
-TRIES = 10
-PATIENCE_S = 1.0
-"""Seconds before a store that could not be reached is tried again."""
 _NEWCOMER = "*"
 """Sent in place of an agent's slug by a replica that has joined, so that the others know that they are not alone."""
 
@@ -97,10 +94,11 @@ class Exchange:
         self.listeners = listeners or RunListeners()
         self._signals = signals
         self.store = store
-        self.streams = Streams(store)
+        self.streams = Streams(store, self._followed)
         self.attachments = Attachments(blobs, said_bytes=min(SAID_BYTES, max_payload // 16))
         self.extensions = extensions = extend(self)
         self.commands = Commands(store, self._published, clock, max_payload, shared=shared, fulfil=extensions.fulfil)
+        self._children = Children(self.commands, self.stop)
         lease = ReplicaLease(lease_s, shared=shared, monotonic=monotonic)
         self.execution = Executor(
             self.commands,
@@ -108,7 +106,7 @@ class Exchange:
             cluster,
             self.attachments,
             self._ask_child,
-            self._cancel_children,
+            self._children.cancel,
             grace_s,
             clock=clock,
             monotonic=monotonic,
@@ -122,21 +120,24 @@ class Exchange:
         self.retention = Retention(store, keep_ms, clock, self.listeners.forget, monotonic)
         self.membership = Membership(store, cluster, self.execution, self.agents, self.retention, lease)
         self.admission = Admission(store, allowance, lambda: len(self.membership.alive), clock)
-        self.offers = Wakeups()
+        self.stops = WorkStops()
+        self.offers = Wakeups(lambda name: self._interest.add("name", name))
         """Woken for an agent whose work waits for a paired runtime to pull it."""
-        self.growth = Wakeups()
+        self.growth = Wakeups(self._followed)
         """Woken for a run that has grown, at any replica."""
+        self._interest = Interest(self._of_interest, self._names, self.listeners.hear_all)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def agent(self, slug: str) -> Agent:
         return self.agents.agent(slug)
 
     def usable(self, slug: str, principal: Principal) -> Agent:
-        """Return the agent, if the principal may start runs of it. Otherwise raise AgentNotFound, as for a missing
-        agent."""
+        """Return the agent. Raise AgentNotFound if it is missing, or the principal may not start runs of it."""
         agent = self.agents.agent(slug)
         if not may_use(principal, agent):
             raise no_agent(slug)
+        if self.stops:
+            self.stops.check(principal, slug)
         return agent
 
     def permits(self, run: Run, principal: Principal) -> bool:
@@ -188,7 +189,7 @@ class Exchange:
 
     async def start(self) -> None:
         """Join the replicas of this store, and take over the work of dead replicas."""
-        await self._signals.listen(self._apply_signals, self._of_interest)
+        await self._signals.listen(self._apply_signals, self._interest)
         await self.membership.start()
         self._signals.wake(_NEWCOMER)
         self._spawn(clear_ended_runs(self.agents, self.store))
@@ -292,11 +293,16 @@ class Exchange:
         """Add an input to a run; with `generation`, only if the run still has this one."""
         self._check(run, principal)
         check_parts(message.parts)
+        if self.stops:
+            self.stops.check(principal, run.agent)
         agent = self.agent(run.agent)
         check_content(agent, message.parts)
         asked, limits = AdmissionRequest(agent, run.principal, begins=False), principal.reach
         give = Give(message, trace=sent(), agents=limits.agents if limits else (), generation=generation)
-        return await self.admission.admit(asked, partial(self._before, key), partial(self._give, run, give, key))
+        outcome = await self.admission.admit(asked, partial(self._before, key), partial(self._give, run, give, key))
+        if run.state in WAITING and not outcome.replayed:
+            note("run.answered", principal, "task", run.id)
+        return outcome
 
     async def answer(self, run: Run, principal: Principal, text: str, key: Key | None = None) -> Outcome:
         """Answer the question of a waiting run."""
@@ -354,6 +360,7 @@ class Exchange:
 
     async def give_up(self, run: Run, fail: Fail, key: Key | None = None) -> Outcome:
         """End a run at once and stop its agent, regardless of its owner: for decisions of this server."""
+        await self._children.cancel_before_end(run.id)
         outcome = await self.commands.execute(run.id, fail, key=key)
         self.execution.cancel(outcome.run)
         return outcome
@@ -377,7 +384,9 @@ class Exchange:
         once."""
         with span("runtime.persist", agent=agent or ""):
             run = await self.visible(run_id, principal, agent)
-            return await self.stop(run.id, Cancel(str(principal), reason), key)
+            outcome = await self.stop(run.id, Cancel(str(principal), reason), key)
+            note("run.canceled", principal, "task", run.id)
+            return outcome
 
     async def visible(self, run_id: str, principal: Principal, agent: str | None = None) -> Run:
         """Return the run, if it exists for this principal (and at this agent's address)."""
@@ -495,6 +504,7 @@ class Exchange:
 
     async def stop(self, run_id: RunId, cancel: Cancel, key: Key | None = None) -> Outcome:
         """Cancel a run regardless of its owner: for decisions of this server."""
+        await self._children.cancel_before_end(run_id)
         outcome = await self.commands.execute(run_id, cancel, key=key)
         self.execution.cancel(outcome.run)
         if outcome.run.at_runtime:
@@ -516,15 +526,14 @@ class Exchange:
         begun = await self.begin(child, start)
         if lets_go(asking := await self.commands.state(parent.id)):
             # Recorded after the child was announced and before it existed: nothing else cancels the child.
-            await self._cancel_children(asking)
+            await self._children.cancel(asking)
         return await self.answered(begun)
 
     def _published(self, run: Run, events: list[Event]) -> None:
         self.execution.logs.heard(run.id, events)
         self.streams.publish(run.id, events)
         self.growth.wake(run.id, run.version)
-        for listener in self.listeners.growth:
-            listener(run.id)
+        self.listeners.grown(run.id)
         for told in self.listeners.change:
             told(run, events)
         if not self.membership.alone:
@@ -536,7 +545,7 @@ class Exchange:
             # came.
             self.execution.cancel(run)
         if run.children and lets_go(run):
-            self._spawn(self._cancel_children_surely(run))
+            self._spawn(self._children.cancel_surely(run))
         if run.notes and run.ended:
             self._clean_up(run)
 
@@ -545,8 +554,7 @@ class Exchange:
         for run_id, version in runs:
             self.streams.reach(run_id, version)
             self.growth.wake(run_id, version)
-            for listener in self.listeners.growth:
-                listener(run_id)
+            self.listeners.grown(run_id)
             if self.execution.works_on(run_id) and version > self.commands.written(run_id):
                 self._spawn(self.execution.heard(run_id))
         for slug in agents:
@@ -566,6 +574,14 @@ class Exchange:
         """Return the runs whose growth this replica must notice soon."""
         return [*self.streams.followed, *self.execution.under_way, *map(RunId, self.growth.awaited)]
 
+    def _names(self) -> list[str]:
+        return [*self.agents, *self.offers.awaited, _NEWCOMER]
+
+    def _followed(self, run_id: str) -> None:
+        """Note that the growth of a run matters here from now on. Of a run that works here, it is seen anyway."""
+        if not self.membership.alone and not self.execution.works_on(RunId(run_id)):
+            self._interest.add("run", run_id)
+
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -576,22 +592,6 @@ class Exchange:
         with entered(run.trace):
             for work in cleanup_work(self.agents.driver(run.agent), run):
                 self._spawn(work)
-
-    async def _cancel_children(self, run: Run) -> None:
-        for child in run.children:
-            try:
-                await self.stop(child, Cancel(run.principal, f"The parent task {run.id} ended."))
-            except (RunEnded, RunNotFound):
-                continue
-
-    async def _cancel_children_surely(self, run: Run) -> None:
-        """Cancel children, and try again for some time if the store cannot be reached."""
-        for _ in range(TRIES):
-            try:
-                return await self._cancel_children(run)
-            except StoreUnavailable:
-                await asyncio.sleep(PATIENCE_S)
-        return None
 
 
 def _noted(ingest: Span, outcome: Outcome) -> Outcome:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -238,8 +238,10 @@ class _Watch:
 class Streams:
     """The followers of runs in this process."""
 
-    def __init__(self, store: Readable) -> None:
+    def __init__(self, store: Readable, followed: Callable[[RunId], None] = lambda _: None) -> None:
+        """`followed` is called with each run that gets its first follower in this process."""
         self.store = store
+        self._begun = followed
         self._watches: dict[RunId, _Watch] = {}
         self.reading = _Turns(READERS)
         self.stopping = False
@@ -279,7 +281,10 @@ class Streams:
     def begin(self, run_id: RunId, after: int) -> Follower:
         """Follow a run whose current version is `after`, so that nothing needs to be replayed."""
         follower = Follower(self, run_id, after)
-        watch = self._watches.setdefault(run_id, _Watch())
+        watch = self._watches.get(run_id)
+        if watch is None:
+            watch = self._watches[run_id] = _Watch()
+            self._begun(run_id)
         watch.extend(after)
         watch.followers[follower] = None
         return follower

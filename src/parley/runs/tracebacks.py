@@ -47,7 +47,7 @@ class Tracebacks:
 
     async def read(self, run: Run, principal: Principal) -> str:
         """Return the traceback of a failed run; empty if there is none, or if the principal is no administrator."""
-        if run.code != "agent_error" or not principal.may("admin"):
+        if run.code != "agent_error" or not principal.may("operate"):
             return ""
         try:
             found = await self._records.get(KIND, run.id, "last")

@@ -1,12 +1,14 @@
 """Wake-ups for tasks that wait for something by its name. A wake-up is a hint; the store is authoritative."""
 
 import asyncio
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 
 
 class Wakeups:
-    def __init__(self) -> None:
+    def __init__(self, awaited: Callable[[str], None] = lambda _: None) -> None:
+        """`awaited` is called with each name for which a task begins to wait."""
+        self._begun = awaited
         self._events: dict[str, dict[asyncio.Event, None]] = {}
         self._marks: dict[str, int] = {}
 
@@ -37,6 +39,8 @@ class Wakeups:
         missed."""
         event, names = asyncio.Event(), dict.fromkeys(names)
         for name in names:
+            if name not in self._events:
+                self._begun(name)
             self._events.setdefault(name, {})[event] = None
         try:
             yield event

@@ -11,12 +11,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from parley.audit.service import record
 from parley.cache import ExpiringCache
 from parley.clock import Clock, now_ms
 from parley.errors import Invalid, NameTaken, NotFound, ParleyError, Unauthenticated
 from parley.records import Record, Records
-from parley.runs.rules.access import ALL_SCOPES, USER_SCOPES, Principal, Scope
+from parley.runs.rules.access import ALL_SCOPES, ROLES, USER_SCOPES, Principal, Role, Scope
 from parley.runs.rules.agents import SLUG
+from parley.security.groups import group_names
 from parley.telemetry import tell
 
 PREFIX = "parley_"
@@ -39,10 +41,14 @@ class ApiKey(Struct, frozen=True):
     expires_at: int | None = None
     last_used_at: int | None = None
     """To the minute; may be older if a write failed."""
+    role: str = ""
+    """Role that older versions do not know; `scopes` then holds the rights that those give the key. Else empty."""
+    groups: frozenset[str] = frozenset()
 
     @property
     def principal(self) -> Principal:
-        return Principal("service", self.name, self.scopes, self.agents)
+        scopes = ROLES["operator"] if self.role == "operator" else self.scopes
+        return Principal("service", self.name, scopes, self.agents, self.groups)
 
     def expired(self, now: int) -> bool:
         return self.expires_at is not None and self.expires_at <= now
@@ -63,20 +69,29 @@ class ApiKeys:
     async def create(
         self,
         name: str,
-        scopes: Iterable[str] = USER_SCOPES,
+        scopes: Iterable[str] | None = None,
         agents: Iterable[str] = (),
         expires_at: int | None = None,
+        *,
+        role: str | None = None,
+        groups: Iterable[str] = (),
     ) -> tuple[ApiKey, str]:
-        """Create a key. Return it and its token, which cannot be read again."""
+        """Create a key with a role, or with scopes; by default it may read and send. Return it and its token, which
+        cannot be read again."""
         now, id_ = self._clock(), secrets.token_hex(8)
         token = f"{PREFIX}{id_}_{secrets.token_urlsafe(32)}"
-        key = ApiKey(id_, _name(name), _digest(token), _scopes(scopes), _agents(agents), now, expires_at)
+        rights, stored_role, limited = *_rights(scopes, role), _agents(agents)
+        if stored_role and limited:
+            raise Invalid("A key with the role operator cannot be limited to agents.", field="agents")
+        key = ApiKey(id_, _name(name), _digest(token), rights, limited, now, expires_at)
+        key = replace(key, role=stored_role, groups=group_names(groups))
         if key.expired(now):
             raise Invalid("expiresAt must be in the future.", field="expiresAt")
         await self._records.put(Record(_KEY, "", id_, _encode(key), now))
         if not await self._take_name(key):
             await self._records.delete(_KEY, "", id_)
             raise NameTaken(f"A key named {name!r} already exists; revoke it first, or choose another name.")
+        await record("key.created", "key", key.name)
         return key, token
 
     async def list(self) -> "list[ApiKey]":
@@ -97,6 +112,7 @@ class ApiKeys:
             await self._records.delete(_HOLDER, "", key.name)
         await self._records.delete(_USE, "", key.id)
         self._recent.forget()
+        await record("key.revoked", "key", key.name)
         return key
 
     # Why: docs/decisions/security.md#accept-a-revoked-key-for-up-to-two-seconds
@@ -180,6 +196,19 @@ def _name(name: str) -> str:
             field="name",
         )
     return name
+
+
+def _rights(scopes: Iterable[str] | None, role: str | None) -> tuple[frozenset[Scope], str]:
+    """Return the scopes of a new key, and its role if the scopes do not say it."""
+    if role is None:
+        return _scopes(USER_SCOPES if scopes is None else scopes), ""
+    if scopes is not None:
+        raise Invalid("A key has either a role or scopes, not both.", field="role")
+    known: Role | None = next((one for one in ROLES if one == role), None)
+    if known is None:
+        raise Invalid(f"role must be one of: {', '.join(ROLES)}.", field="role")
+    # Replicas of an older version read the key too. They do not know the scope operate: to them it is a user's key.
+    return (USER_SCOPES, known) if known == "operator" else (ROLES[known], "")
 
 
 def _scopes(names: Iterable[str]) -> frozenset[Scope]:

@@ -16,7 +16,8 @@ from joserfc.jwt import JWTClaimsRegistry
 
 from parley.cache import ExpiringCache
 from parley.errors import IssuerUnavailable, OutboundRefused, Unauthenticated
-from parley.runs.rules.access import ALL_SCOPES, USER_SCOPES, Principal, Scope
+from parley.runs.rules.access import ALL_SCOPES, Principal, Scope
+from parley.security.groups import DEFAULT_GROUPS, GroupMembers, GroupRules, claimed_groups
 from parley.security.netguard import Guard, Outbound, own_places
 from parley.telemetry import tell
 
@@ -114,6 +115,8 @@ class Tokens:
         jwks_url: str | None = None,
         *,
         allow: Iterable[str] = (),
+        groups: GroupRules = DEFAULT_GROUPS,
+        members: GroupMembers | None = None,
         fetch: Fetch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -122,6 +125,8 @@ class Tokens:
             fetch = fetcher(Outbound(Guard([*allow, *own_places(issuer, jwks_url)])))
         self._keys = IssuerKeys(issuer, jwks_url, fetch, clock)
         self._registry = Registry()
+        self._groups = groups
+        self._members = members
         self._claims = JWTClaimsRegistry(
             leeway=LEEWAY_S,
             iss={"essential": True, "value": issuer},
@@ -138,9 +143,17 @@ class Tokens:
         principal = self._recent.get(digest)
         if principal is None:
             claims = await self._checked(token)
-            principal = Principal("user", str(claims["sub"]), _scopes(claims))
+            principal = self.principal_of(claims)
+            if self._members is not None:
+                await self._members.note(principal)
             self._recent.put(digest, principal, float(claims["exp"]) + LEEWAY_S - time.time())
         return principal
+
+    def principal_of(self, claims: dict[str, Any]) -> Principal:
+        """Return the user that checked claims describe. Scopes that the issuer granted by name count; without them,
+        the role of the user's groups."""
+        groups = claimed_groups(claims, self._groups)
+        return Principal("user", str(claims["sub"]), _scopes(claims) or self._groups.scopes(groups), groups=groups)
 
     async def _checked(self, token: str) -> dict[str, Any]:
         keys = await self._keys.get()
@@ -160,15 +173,14 @@ class Tokens:
 
 
 def _scopes(claims: dict[str, Any]) -> frozenset[Scope]:
-    """Return the scopes that the issuer granted by name; the default scopes of a user if it names none of ours."""
+    """Return the scopes that the issuer granted by name; none if it names none of ours."""
     granted = set[str]()
     for claim in (claims.get("scope"), claims.get("scp")):
         if isinstance(claim, str):
             granted.update(claim.split())
         elif isinstance(claim, list):
             granted.update(str(one) for one in cast(list[object], claim))
-    ours: frozenset[Scope] = frozenset(scope for scope in ALL_SCOPES if f"parley:{scope}" in granted)
-    return ours or USER_SCOPES
+    return frozenset(scope for scope in (*ALL_SCOPES, "operate") if f"parley:{scope}" in granted)
 
 
 def fetcher(outbound: Outbound) -> Fetch:

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from parley.errors import ParleyError
-from parley.execution.cluster import Heard
+from parley.execution.cluster import Heard, Interest
 from parley.ids import RunId, new_id
 from parley.runs.rules.state import ELSEWHERE, State
 from parley.runs.store import Store
-from parley.stores.postgres_pool import TROUBLE, Connection, Pool, connect
+from parley.stores.postgres_pool import TROUBLE, Connection, Pool, Row, connect
 from parley.telemetry import tell
 
 _RENEW = """
@@ -149,6 +149,22 @@ RECONNECT_S = 0.5
 LOOK_S = 1.0
 
 
+Fetch = Callable[..., Awaitable[list[Row]]]
+
+
+async def look(fetch: Fetch, heard: Heard, of_interest: Callable[[], list[RunId]]) -> None:
+    """Read once per second everything of interest, so that a lost signal only causes a delay."""
+    while True:
+        await asyncio.sleep(LOOK_S)
+        if runs := of_interest():
+            try:
+                rows = await fetch("SELECT run_id, version FROM runs WHERE run_id = ANY($1)", runs)
+            except ParleyError as error:
+                tell("signals.lost", error=error)
+                continue
+            heard([(RunId(row[0]), row[1]) for row in rows], [])
+
+
 class NoSignals:
     """Signals of a single process: there are no other replicas."""
 
@@ -158,7 +174,7 @@ class NoSignals:
     def wake(self, agent: str) -> None:
         return
 
-    async def listen(self, heard: Heard, of_interest: Callable[[], list[RunId]]) -> None:
+    async def listen(self, heard: Heard, of_interest: Interest) -> None:
         return
 
     async def close(self) -> None:
@@ -185,11 +201,11 @@ class PostgresSignals:
         self._agents.add(agent)
         self._pending.set()
 
-    async def listen(self, heard: Heard, of_interest: Callable[[], list[RunId]]) -> None:
+    async def listen(self, heard: Heard, of_interest: Interest) -> None:
         self._heard = heard
         await self._connect()
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._send()), loop.create_task(self._look(heard, of_interest))]
+        self._tasks = [loop.create_task(self._send()), loop.create_task(look(self._pool.fetch, heard, of_interest))]
 
     async def close(self) -> None:
         """Send pending notifications before closing: a replica may wait for them."""
@@ -217,18 +233,6 @@ class PostgresSignals:
         words = [f"{run} {version}" for run, version in self._runs.items()] + [f"@{agent}" for agent in self._agents]
         self._runs, self._agents = {}, set()
         return _packed(self._sender, words)
-
-    async def _look(self, heard: Heard, of_interest: Callable[[], list[RunId]]) -> None:
-        """Read once per second everything of interest, so that a lost notification only causes a delay."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            if runs := of_interest():
-                try:
-                    rows = await self._pool.fetch("SELECT run_id, version FROM runs WHERE run_id = ANY($1)", runs)
-                except ParleyError as error:
-                    tell("signals.lost", error=error)
-                    continue
-                heard([(RunId(row[0]), row[1]) for row in rows], [])
 
     async def _flush(self) -> None:
         try:

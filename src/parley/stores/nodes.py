@@ -9,14 +9,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from parley.clock import now_ms
+from parley.clock import Clock, now_ms
 from parley.errors import StoreUnavailable
 from parley.json_values import readable
 from parley.nodes.rules import AHEAD_MS, REACHABLE, Heartbeat, NodeChange, NodeEvent, RegisteredNode, judged
 from parley.nodes.store import EventQuery, NodeQuery
 from parley.stores.postgres_pool import TROUBLE, Connection, Pool
-from parley.stores.sqlite import connect
-from parley.stores.sqlite_thread import SqliteThread
+from parley.stores.sqlite_file import SqliteThread, connect
 
 Row = tuple[Any, ...]
 
@@ -54,14 +53,15 @@ def restored(body: bytes, beat: bytes | None, card: bytes | None = None) -> Regi
 
 
 class MemoryNodes:
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = now_ms) -> None:
+        self._clock = clock
         self._nodes: dict[str, RegisteredNode] = {}
         self._beats: dict[str, Heartbeat] = {}
         self._events: list[NodeEvent] = []
         self._numbers = count(1)
 
     async def get(self, ids: Sequence[str], *, cards: bool = False) -> list[RegisteredNode]:
-        return [self._shown(self._nodes[id_], cards) for id_ in set(ids) if id_ in self._nodes]
+        return [self._shown(self._nodes[id_], cards) for id_ in dict.fromkeys(ids) if id_ in self._nodes]
 
     async def find(self, query: NodeQuery) -> list[RegisteredNode]:
         found = sorted((node for node in self._nodes.values() if _matches(node, query)), key=lambda node: node.id)
@@ -87,7 +87,7 @@ class MemoryNodes:
 
     def _note(self, id_: str, beat: Heartbeat) -> None:
         before = self._beats.get(id_, NONE).at
-        if beat.at >= before or before > now_ms() + AHEAD_MS:
+        if beat.at >= before or before > self._clock() + AHEAD_MS:
             self._beats[id_] = beat
 
     async def silent(self, before: int, limit: int) -> list[RegisteredNode]:

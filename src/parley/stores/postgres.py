@@ -30,7 +30,7 @@ from parley.stores.queries import (
     wake_time,
 )
 from parley.stores.schema import Phase, migrate_postgres
-from parley.stores.search import POSTGRES_NOTE, postgres_rows, postgres_search
+from parley.stores.search import POSTGRES_QUEUE, Indexer, index_queued_there, postgres_search, with_new_words
 from parley.telemetry import tell
 
 MAX_TRIES = 5
@@ -73,8 +73,7 @@ WITH given AS (
     $1::text[], $2::bigint[], $3::bigint[], $4::bytea[], $5::text[], $6::text[], $7::boolean[], $8::bigint[],
     $9::bigint[], $10::bytea[]
   ) AS row (run_id, expected, version, hash, state, owner, ended, updated_at, status_at, body)
-), locked AS ({_LOCK}), written AS ({_UPDATE}), logged AS ({_LOG.format(*range(11, 17))}),
-searched AS ({POSTGRES_NOTE.format(*range(17, 20))})
+), locked AS ({_LOCK}), written AS ({_UPDATE}), logged AS ({_LOG.format(*range(11, 17))})
 SELECT run_id FROM written"""
 
 _WRITE_ALL = f"""
@@ -93,7 +92,7 @@ WITH given AS (
   ON CONFLICT (run_id) DO NOTHING RETURNING run_id
 ), written AS (
   SELECT run_id FROM updated UNION ALL SELECT run_id FROM inserted
-), logged AS ({_LOG.format(*range(15, 21))}), searched AS ({POSTGRES_NOTE.format(*range(21, 24))})
+), logged AS ({_LOG.format(*range(15, 21))}), queued AS ({POSTGRES_QUEUE.format(21)})
 SELECT run_id FROM written"""
 
 _WRITE_KEYS = f"""
@@ -157,6 +156,8 @@ class PostgresStore:
         self._nonces = PostgresNonces(pool)
         self.library = DatabaseLibrary(pool.fetch, self._note)
         self._writers = [Writer(self._commit, batch) for _ in range(writers)]
+        self._indexer = Indexer(lambda: index_queued_there(pool))
+        self._indexer.wake()
 
     def append(self, append: Append, done: Done) -> None:
         if self._closed:
@@ -226,6 +227,7 @@ class PostgresStore:
         return [_decode_run(row[0]) for row in rows], total[0] if total else 0
 
     async def search(self, listing: Listing) -> list[Run]:
+        await self._indexer.finish()
         sql, values = postgres_search(listing)
         return [_decode_run(row[0]) for row in await self._pool.fetch(numbered(sql), *values)]
 
@@ -295,6 +297,7 @@ class PostgresStore:
         """Commit everything that was handed in, then stop."""
         if not self._closed:
             self._closed = True
+            await self._indexer.close()
             for writer in self._writers:
                 await writer.close()
             await self._nonces.close()
@@ -309,7 +312,10 @@ class PostgresStore:
         for attempt in range(1, MAX_TRIES + 1):
             try:
                 async with self._pool.acquire() as connection:
-                    return await _write_all(connection, appends)
+                    failed = await _write_all(connection, appends)
+                if any(append.expected == 0 or append.run.ended for append in appends):
+                    self._indexer.wake()
+                return failed
             except _Rival:
                 return await self._commit_singly(appends)
             except RIVALRY:
@@ -344,11 +350,12 @@ async def _write_all(connection: Connection, appends: list[Append]) -> dict[RunI
 
 
 async def _write_runs(connection: Connection, appends: list[Append]) -> dict[RunId, ParleyError]:
-    known = all(append.expected for append in appends)
+    queued = with_new_words(appends)
+    known = not queued and all(append.expected for append in appends)
     rows = zip(*map(_known_row if known else _full_row, appends), strict=True)
     events = zip(*(_event_row(event) for append in appends for event in append.events), strict=True)
-    sql, search = _WRITE_KNOWN if known else _WRITE_ALL, postgres_rows(appends)
-    written = {row[0] for row in await connection.fetch(sql, *rows, *events, *search)}
+    statement = (_WRITE_KNOWN, *rows, *events) if known else (_WRITE_ALL, *rows, *events, queued)
+    written = {row[0] for row in await connection.fetch(*statement)}
     return {
         append.run.id: VersionConflict("The run has changed since it was read.")
         for append in appends

@@ -6,7 +6,7 @@ from typing import Any
 
 from parley.records import Moment, Place, Record
 from parley.stores.postgres_pool import Pool
-from parley.stores.sqlite_thread import SqliteThread
+from parley.stores.sqlite_file import SqliteThread
 
 Records = list[Record]
 

@@ -11,7 +11,6 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -25,7 +24,7 @@ from parley.ids import RunId
 from parley.runs.rules.events import Event, restored
 from parley.runs.rules.state import Run, State, erased
 from parley.runs.store import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
-from parley.security.files import make_private_file, make_private_folder, restrict
+from parley.security.files import make_private_folder
 from parley.stores.documents import NOTE, DatabaseLibrary, sqlite_text, statements
 from parley.stores.group_commit import Settled, answer
 from parley.stores.nonces import (
@@ -39,8 +38,8 @@ from parley.stores.nonces import (
 )
 from parley.stores.queries import SLEEPING, filters, owner_column, paged, refolded, state_column, wake_time
 from parley.stores.schema import migrate_sqlite
-from parley.stores.search import sqlite_search, write_search
-from parley.stores.sqlite_file import LOCK, check, lock, opening, unavailable
+from parley.stores.search import Indexer, index_queued, queue_runs, sqlite_search
+from parley.stores.sqlite_file import LOCK, check, connect, lock, opening, unavailable
 from parley.telemetry import tell
 
 T = TypeVar("T")
@@ -99,18 +98,6 @@ class _Rival(Exception):
 
 class _Stale(_Rival):
     """The conflict concerns a document."""
-
-
-def connect(path: Path) -> sqlite3.Connection:
-    """Open a database; create it if it does not exist. Its WAL files get the same file mode."""
-    with suppress(OSError):  # SQLite reports it in its own error
-        make_private_file(path)
-    restrict(*(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm")))
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA wal_autocheckpoint = 4000")
-    return connection
 
 
 class SqliteReader:
@@ -279,9 +266,17 @@ class SqliteStore(SqliteReader):
         self._queue: queue.SimpleQueue[list[Waiting] | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="parley-write", daemon=True)
         self._writer.start()
+        self._indexer = Indexer(lambda: self._do(index_queued))
+        self._indexer.wake()
 
     def append(self, append: Append, done: Done) -> None:
         self._hand_in(append, done)
+        if append.expected == 0 or append.run.ended:
+            self._indexer.wake()
+
+    async def search(self, listing: Listing) -> list[Run]:
+        await self._indexer.finish()
+        return await super().search(listing)
 
     async def claim(self, nonce: str, until: int) -> bool:
         return await claiming(self._hand_in, nonce, until)
@@ -352,6 +347,7 @@ class SqliteStore(SqliteReader):
         """Commit everything that was handed in, then stop."""
         if self._closed:
             return
+        await self._indexer.close()
         self._hand_over()
         self._queue.put(None)
         await asyncio.to_thread(self._writer.join)
@@ -443,7 +439,7 @@ def _write_all(connection: sqlite3.Connection, appends: list[Append], arrivals: 
         if rows and connection.executemany(sql, rows).rowcount != len(rows):
             raise _Rival
     connection.executemany(_INSERT_EVENT, [_event_row(event) for append in appends for event in append.events])
-    write_search(connection, appends)
+    queue_runs(connection, appends)
     for append in appends:
         for change in append.changes:
             for sql, values, must in statements(change):

@@ -1,20 +1,76 @@
-"""Errors of a SQLite database that cannot be used, explained for its operator."""
+"""A SQLite database file: connections, a thread for occasional statements beside the log, the lock of its data
+directory, and errors explained for its operator."""
 
+import asyncio
 import fcntl
 import os
 import sqlite3
-from collections.abc import Generator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 from parley.errors import ConfigurationError, StoreUnavailable
+from parley.security.files import make_private_file, make_private_folder, restrict
+from parley.stores.schema import migrate_sqlite
+
+T = TypeVar("T")
 
 CHECKED_AT_START = 32 * 1024 * 1024
 """A larger file is not checked completely at each start; `parley doctor` does that."""
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _NOT_OURS = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open a database; create it if it does not exist. Its WAL files get the same file mode."""
+    with suppress(OSError):  # SQLite reports it in its own error
+        make_private_file(path)
+    restrict(*(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm")))
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    return connection
+
+
+class SqliteThread:
+    """A connection that is opened at first use. Needs no lock on the data directory: SQLite lets writers take turns."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._connection: sqlite3.Connection | None = None
+        self._closed = False
+
+    async def call(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise StoreUnavailable("The store is closed.")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(self._opened()))
+        except sqlite3.Error as error:
+            words = "The store could not be written or read."
+            raise unavailable(self._path, error, words) from error
+
+    async def close(self) -> None:
+        self._closed = True
+        await asyncio.to_thread(self._thread.shutdown)
+        if self._connection is not None:
+            self._connection.close()
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            make_private_folder(self._path.parent)
+            connection = connect(self._path)
+            migrate_sqlite(connection)
+            self._connection = connection
+        return self._connection
+
+
+# Errors.
 
 
 def is_damage(error: sqlite3.Error) -> bool:

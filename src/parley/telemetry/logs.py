@@ -15,9 +15,10 @@ from parley.telemetry.trace import current
 WARNINGS = frozenset(
     {
         "agent.raised", "agents.refused", "agents.unwatched", "agentzero.failed", "agentzero.not_set_up",
-        "append.deadlock", "append.failed", "append.unanswered", "auth.none", "command.failed", "config.unknown",
+        "append.deadlock", "append.failed", "append.unanswered",
+        "audit.not_written", "auth.none", "command.failed", "config.unknown",
         "console.failed", "dispatch.failed", "document.failed", "executor.raised", "export.failed",
-        "export.glyphs_missing", "grpc.crashed",
+        "export.glyphs_missing", "group.not_noted", "grpc.crashed",
         "http.crashed", "issuer.unavailable", "key.use_not_noted", "lease.not_ended", "lease.not_shortened",
         "ledger.broken", "ledger.dropped", "ledger.failed", "loop.broken", "loop.failed", "mcp.ended",
         "mcp.not_started", "mcp.stuck", "model.failed", "node.token_refused", "nodes.not_kept", "nodes.not_read",

@@ -153,6 +153,10 @@ class Metrics:
         ]
         return generate_latest(_Families(families))
 
+    def gauges(self, gauges: Sequence[Gauge]) -> bytes:
+        """Return these gauges alone in the Prometheus format."""
+        return generate_latest(_Families(map(self._measured, gauges)))
+
     def _measured(self, gauge: Gauge) -> Metric:
         whole, counts = "" in gauge.counts, Counter[Values]()
         for agent, count in gauge.counts.items():
@@ -197,6 +201,33 @@ def _histogram(name: str, about: str, labels: Values, found: Family) -> Metric:
     for values, (*counts, total) in found.items():
         family.add_metric(values, list(zip(_BOUNDS, accumulate(counts), strict=True)), total)
     return family
+
+
+def merged(texts: Mapping[str, bytes]) -> bytes:
+    """Return the metrics of several workers as one text, each sample with its worker as a label."""
+    families: dict[str, list[str]] = {}
+    for worker, text in texts.items():
+        lines: list[str] = []
+        head = 0
+        for line in text.decode().splitlines():
+            if line.startswith("# HELP "):
+                known = families.get(name := line.split(" ", 3)[2])
+                lines = families.setdefault(name, [])
+                head = 0 if known is not None else 2  # its HELP and TYPE
+            if not line.startswith("#"):
+                lines.append(_labelled(line, worker))
+            elif head:
+                lines.append(line)
+                head -= 1
+    return "".join(f"{line}\n" for lines in families.values() for line in lines).encode()
+
+
+def _labelled(sample: str, worker: str) -> str:
+    """Add a label to a sample: `name{a="1"} 2.0` or `name 2.0`. A name has neither a brace nor a blank."""
+    end = min(at for at in (sample.find("{"), sample.find(" ")) if at >= 0)
+    name, rest = sample[:end], sample[end:]
+    labels = f'worker="{worker}"'
+    return f"{name}{{{labels},{rest[1:]}" if rest.startswith("{") else f"{name}{{{labels}}}{rest}"
 
 
 class _Families(Collector):

@@ -5,7 +5,7 @@ import re
 from collections.abc import AsyncGenerator
 
 from parley.drivers.function import FunctionDriver, agent
-from parley.execution.rules import ArtifactChunk, Done, NeedAuth, NeedInput, Output, Reply, Status, Text
+from parley.execution.rules import ArtifactChunk, Done, NeedAuth, NeedInput, Note, Output, Reply, Status, Text
 from parley.execution.turn import Turn
 from parley.runs.rules.agents import Extended, Extension, Skill
 from parley.runs.rules.content import Part
@@ -15,6 +15,8 @@ REQUIRED_EXTENSION = "urn:a2a:tck:required-extension"
 LONG_S = 10.0
 """Duration of a task that a kit subscribes to: twice the kit's own timeout."""
 PAUSE_S = 0.1
+_MULTI_TURN = "multi-turn"
+"""Note of a task whose further messages do not name its behaviour."""
 
 Outputs = AsyncGenerator[Output, None]
 
@@ -62,10 +64,12 @@ async def _fail(turn: Turn) -> Outputs:
 
 
 async def _multi_turn(turn: Turn) -> Outputs:
-    if turn.number == 1:
-        yield NeedInput("And then?")
-    else:
-        yield Done(f"Then: {turn.text}")
+    """Ask until the answer is "done"."""
+    if turn.text.strip().lower() == "done":
+        yield Done("Then it is done.")
+        return
+    yield Note({_MULTI_TURN: "yes"})
+    yield NeedInput("And then?")
 
 
 async def _stream(turn: Turn) -> Outputs:
@@ -96,6 +100,12 @@ async def _nothing(turn: Turn) -> Outputs:
 async def _long(turn: Turn) -> Outputs:
     yield Status("working")
     await asyncio.sleep(LONG_S)
+    yield ArtifactChunk("Result of long work")
+
+
+async def _until_canceled(turn: Turn) -> Outputs:
+    yield Status("working")
+    await asyncio.Event().wait()
 
 
 async def _conversation(turn: Turn) -> Outputs:
@@ -121,7 +131,7 @@ BEHAVIOURS = {
     "tck-reject-task": _reject,
     "tck-task-failure": _fail,
     "tck-multi-turn": _multi_turn,
-    "tck-cancel": _long,
+    "tck-cancel": _until_canceled,
     "tck-long-running": _long,
     "tck-stream-001": _stream,
     "tck-stream-002": _nothing,
@@ -167,7 +177,10 @@ def conformance(
         extensions=(Extension(REQUIRED_EXTENSION, "Required by one test.", True),) if required_extension else (),
     )
     async def run(turn: Turn) -> Outputs:
-        async for output in behaviour(turn.message.id, turn.text)(turn):
+        found = behaviour(turn.message.id, turn.text)
+        if found in (_echo, _conversation) and _MULTI_TURN in turn.notes:
+            found = _multi_turn
+        async for output in found(turn):
             yield output
 
     return run

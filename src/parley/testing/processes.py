@@ -14,7 +14,7 @@ from parley.testing.waiting import until
 __all__ = ["ServerProcess", "replicas"]
 
 _LISTENS = re.compile(r"listens on (\S+)")
-START_S = 20.0
+START_S = 60.0
 
 
 class ServerProcess:
@@ -43,16 +43,22 @@ class ServerProcess:
         env: dict[str, str] | None = None,
         command: str = "serve",
         cwd: Path | None = None,
+        start_s: float = START_S,
     ) -> "ServerProcess":
         more = [*map(str, agents), "--data-dir", str(data_dir), "--port", str(port)]
-        return await ServerProcess.launch(["parley", command, *more], env=env, cwd=cwd)
+        return await ServerProcess.launch(["parley", command, *more], env=env, cwd=cwd, start_s=start_s)
 
     @staticmethod
     async def launch(
-        module: Sequence[str], *, env: dict[str, str] | None = None, cwd: Path | None = None, log: Path | None = None
+        module: Sequence[str],
+        *,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+        log: Path | None = None,
+        start_s: float = START_S,
     ) -> "ServerProcess":
         """Start a module with its arguments that prints where it listens, as `parley serve` does. Later output is
-        appended to `log`, or goes to our own standard error."""
+        appended to `log`, or goes to our own standard error. `start_s` is the time it has until then."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -62,7 +68,7 @@ class ServerProcess:
             env={**os.environ, "PARLEY_GRPC_PORT": "-1", **(env or {})},
         )
         try:
-            url, before = await asyncio.wait_for(_announced(process), START_S)
+            url, before = await asyncio.wait_for(_announced(process), start_s)
         except BaseException:
             await _put_down(process)
             raise

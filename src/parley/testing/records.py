@@ -1,4 +1,4 @@
-"""Contract suite of record stores. Subclass it and give it a `records` fixture:
+"""Contract suites of record stores and of audit stores. Subclass one and give it a `records` or an `audit` fixture:
 
 class TestMyRecords(RecordsContract):
     @pytest.fixture
@@ -8,9 +8,15 @@ class TestMyRecords(RecordsContract):
 
 import asyncio
 
+import pytest
+from msgspec.structs import replace
+
+from parley.audit.rules import AuditAct, AuditQuery, check
+from parley.audit.service import AuditStore
+from parley.errors import BrokenChain
 from parley.records import Record, Records
 
-__all__ = ["RecordsContract"]
+__all__ = ["AuditContract", "RecordsContract"]
 
 
 def record(
@@ -122,3 +128,98 @@ class RecordsContract:
         await records.put(record("x"))
         rivals = [record("x", body=b"%d" % number) for number in range(8)]
         assert sum(await asyncio.gather(*(records.swap(record("x"), one) for one in rivals))) == 1
+
+
+OLDEST = AuditQuery(oldest=True, limit=1000)
+
+
+def act(number: int, actor: str = "user:ann", person: str = "", **given: str) -> AuditAct:
+    return AuditAct("key.created", 1_700_000_000_000 + number, actor=actor, address="10.0.0.1", person=person, **given)  # type: ignore[arg-type]
+
+
+class AuditContract:
+    """Tests that every audit store passes."""
+
+    async def test_entries_are_numbered_and_chained(self, audit: AuditStore) -> None:
+        await audit.append([act(0, kind="key", target="ci"), act(1, person="user:bob")])
+        await audit.append([act(2, actor="")])
+        entries = await audit.read(OLDEST)
+        assert [entry.seq for entry in entries] == [1, 2, 3]
+        assert check(await audit.floor(), entries).seq == 3
+        first, second, third = entries
+        assert (first.action, first.kind, first.target, first.actor) == ("key.created", "key", "ci", "user:ann")
+        assert (first.address, first.person, second.person, third.actor) == ("10.0.0.1", "", "user:bob", "")
+
+    async def test_writers_at_the_same_moment_make_one_chain(self, audit: AuditStore) -> None:
+        await asyncio.gather(*(audit.append([act(number), act(number)]) for number in range(10)))
+        assert check(await audit.floor(), await audit.read(OLDEST)).seq == 20
+
+    async def test_every_change_breaks_the_chain(self, audit: AuditStore) -> None:
+        await audit.append([act(number, person="user:bob") for number in range(3)])
+        entries, floor = await audit.read(OLDEST), await audit.floor()
+        changes = {
+            "at": 5,
+            "action": "key.revoked",
+            "result": "refused",
+            "code": "x",
+            "kind": "x",
+            "target": "x",
+            "count": 2,
+            "actor": "user:eve",
+            "address": "10.0.0.2",
+            "person": "user:eve",
+            "hash": b"x" * 32,
+        }
+        for name, value in changes.items():
+            with pytest.raises(BrokenChain) as raised:
+                check(floor, [entries[0], replace(entries[1], **{name: value}), entries[2]])
+            assert raised.value.details["seq"] in (2, 3)
+        for wrong in (entries[1:], [entries[0], entries[2]]):
+            with pytest.raises(BrokenChain):
+                check(floor, wrong)
+
+    async def test_a_person_is_erased_and_the_chain_holds(self, audit: AuditStore) -> None:
+        await audit.append([act(0), act(1, actor="user:bob", person="user:ann"), act(2, actor="user:bob")])
+        assert await audit.erase("user:ann") == 2
+        assert await audit.erase("user:ann") == 0
+        assert await audit.erase("") == 0
+        entries = await audit.read(OLDEST)
+        assert [(one.actor, one.address, one.person) for one in entries] == [
+            (None, None, ""),
+            ("user:bob", "10.0.0.1", None),
+            ("user:bob", "10.0.0.1", ""),
+        ]
+        assert check(await audit.floor(), entries).seq == 3
+        await audit.append([act(3)])
+        assert check(await audit.floor(), await audit.read(OLDEST)).seq == 4
+
+    async def test_old_entries_are_trimmed_and_the_chain_holds(self, audit: AuditStore) -> None:
+        await audit.append([act(number) for number in range(6)])
+        assert await audit.trim(act(0).at) == 0
+        assert await audit.trim(act(4).at, 3) == 3
+        assert await audit.trim(act(4).at, 3) == 1
+        assert await audit.trim(act(4).at, 3) == 0
+        assert [one.seq for one in await audit.read(OLDEST)] == [5, 6]
+        assert check(await audit.floor(), await audit.read(OLDEST)).seq == 6
+        assert await audit.trim(act(9).at) == 2
+        await audit.append([act(9)])
+        assert [one.seq for one in await audit.read(OLDEST)] == [7]
+        assert check(await audit.floor(), await audit.read(OLDEST)).seq == 7
+
+    async def test_entries_are_found_by_each_field(self, audit: AuditStore) -> None:
+        acts = [act(0, target="a"), act(1, actor="user:bob", target="b"), replace(act(2, target="a"), result="refused")]
+        await audit.append([*acts, replace(act(3), action="key.revoked")])
+
+        async def found(**given: object) -> list[int]:
+            return [one.seq for one in await audit.read(AuditQuery(**given))]  # type: ignore[arg-type]
+
+        assert await found() == [4, 3, 2, 1]
+        assert await found(actor="user:bob") == [2]
+        assert await found(target="a") == [3, 1]
+        assert await found(result="refused") == [3]
+        assert await found(action="key.revoked") == [4]
+        assert await found(since=act(1).at, until=act(3).at) == [3, 2]
+        assert await found(actor="user:ann", target="a", limit=1) == [3]
+        assert await found(after=3) == [2, 1]
+        assert await found(after=2, oldest=True) == [3, 4]
+        assert await found(actor="nobody") == []

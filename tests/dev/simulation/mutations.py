@@ -14,18 +14,25 @@ from parley.execution.executor import Executor
 from parley.execution.membership import Membership
 from parley.execution.outbox import Outbox
 from parley.ids import RunId
+from parley.nodes import delegations as delegations_module
+from parley.nodes.liveness import Liveness
 from parley.paired.claims import PairedClaims
 from parley.paired.leases import Leases
 from parley.push.delivery import HookDelivery, Verdict
 from parley.push.hooks import Hooks
+from parley.runs import children as children_module
 from parley.runs import log as log_module
 from parley.runs import service as service_module
+from parley.runs.children import Children
 from parley.runs.log import Commands
 from parley.runs.rules import commands as rules
-from parley.runs.rules.events import Rescued, Started
+from parley.runs.rules import state as state_module
+from parley.runs.rules.events import Rescued, Started, Stepped
+from parley.runs.rules.state import is_update
 from parley.runs.service import Exchange
 from parley.runs.streams import Follower, Streams
 from parley.stores import group_commit
+from parley.stores import nodes as nodes_module
 from parley.testing.simulation.database import SimulatedCluster
 
 Patch = pytest.MonkeyPatch
@@ -134,7 +141,7 @@ def cancel_stays_on_its_replica(patch: Patch) -> None:
 
 
 def children_go_on(patch: Patch) -> None:
-    patch.setattr(Exchange, "_cancel_children", _nothing)
+    patch.setattr(Children, "cancel", _nothing)
     patch.setattr(Executor, "_is_orphan", _never)
 
 
@@ -145,6 +152,7 @@ async def _never(*_: object) -> bool:
 def children_of_the_canceled_begin(patch: Patch) -> None:
     patch.setattr(Executor, "_is_orphan", _never)
     patch.setattr(service_module, "lets_go", lambda run: False)
+    patch.setattr(children_module, "lets_go", lambda run: False)
 
 
 def another_child_after_a_rescue(patch: Patch) -> None:
@@ -262,14 +270,54 @@ def stops_do_not_hand_over(patch: Patch) -> None:
     patch.setattr(SimulatedCluster, "_dead", lambda self: [])
 
 
+def slots_in_doubt_stay_taken(patch: Patch) -> None:
+    patch.setattr(Slots, "settle", _nothing)
+
+
+def steps_are_no_updates(patch: Patch) -> None:
+    patch.setattr(state_module, "is_update", lambda event, seq, *, open: is_update_unless_step(event, seq, open=open))
+
+
+def is_update_unless_step(event: Any, seq: int, *, open: bool) -> bool:
+    return not isinstance(event, Stepped) and is_update(event, seq, open=open)
+
+
+def generations_are_checked_before_others_write(patch: Patch) -> None:
+    patch.setattr(rules, "check_generation", lambda run, expected: None)
+
+
+def silent_nodes_stay_online(patch: Patch) -> None:
+    patch.setattr(Liveness, "tick", _nothing)
+
+
+def delegations_have_no_key(patch: Patch) -> None:
+    patch.setattr(delegations_module, "_keyed", lambda source, delegation, key: None)
+
+
+def nodes_are_overwritten(patch: Patch) -> None:
+    patch.setattr(nodes_module, "judged", lambda changes, versions: [True for _ in changes])
+
+
 Mutation = Callable[[Patch], None]
 
 FOCUS = {
     "cancel_is_lost_after_a_conflict": ("flow",),
     "children_of_the_canceled_begin": ("boss",),
     "a_lost_lease_is_ignored": ("room",),
+    "slots_in_doubt_stay_taken": ("node", "echo"),
+    "generations_are_checked_before_others_write": ("slow", "edge"),
+    "silent_nodes_stay_online": ("node", "echo"),
+    "delegations_have_no_key": ("node", "echo"),
 }
 """The agents that clients ask, where the whole mix would need many more worlds."""
+
+FAULTS = {
+    "a_lost_lease_is_ignored": ("partition",),
+    "slots_in_doubt_stay_taken": ("lost answers",),
+    "silent_nodes_stay_online": ("actor",),
+    "delegations_have_no_key": ("connections", "lost answers"),
+}
+"""The kinds of faults, where others would seldom show it."""
 
 MUTATIONS: list[Mutation] = [
     no_epoch_check,
@@ -303,4 +351,10 @@ MUTATIONS: list[Mutation] = [
     leases_of_runtimes_never_end,
     leases_of_runtimes_are_not_stored,
     stops_do_not_hand_over,
+    slots_in_doubt_stay_taken,
+    steps_are_no_updates,
+    generations_are_checked_before_others_write,
+    silent_nodes_stay_online,
+    delegations_have_no_key,
+    nodes_are_overwritten,
 ]

@@ -19,8 +19,10 @@ WIRES: list[dict[str, Any]] = [
     {"bindings": ("HTTP+JSON",), "version": "0.3"},
     {"bindings": ("GRPC",), "version": "1.0"},
     {"bindings": ("GRPC",), "version": "0.3"},
+    {"bindings": ("JSONRPC",), "version": "1.1"},
+    {"bindings": ("HTTP+JSON",), "version": "1.1"},
 ]
-IDS = ["jsonrpc-1.0", "rest-1.0", "jsonrpc-0.3", "rest-0.3", "grpc-1.0", "grpc-0.3"]
+IDS = ["jsonrpc-1.0", "rest-1.0", "jsonrpc-0.3", "rest-0.3", "grpc-1.0", "grpc-0.3", "jsonrpc-1.1", "rest-1.1"]
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -20,6 +20,9 @@ from parley.testing.stores import StoreContract
 
 __all__ = ["drafts"]
 
+# A dead process runs nothing more: its coroutines wait in their `finally` blocks when they are collected.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 class Simulated:
     """Tests with a simulated database."""

@@ -1,13 +1,15 @@
 """Pages for API keys (create, show once, revoke), and for login, logout and theme."""
 
+import msgspec
+
+from parley.audit.rules import ACTIONS
+from parley.audit.service import record
 from parley.clock import now_ms
 from parley.console.request import THEME, THEMES, ConsoleContext, Page, PageRequest
 from parley.console.responses import PREFIX, PageReply, redirect
 from parley.errors import Invalid, Unauthenticated
-from parley.faces.admin import expiry
-from parley.runs.rules.access import Scope
-
-SCOPES: tuple[Scope, ...] = ("read", "send", "admin")
+from parley.faces.admin import AuditParams, audit_query, expiry
+from parley.runs.rules.access import ROLES
 
 
 class KeyPages:
@@ -27,10 +29,13 @@ class KeyPages:
     async def create(self, visit: PageRequest) -> PageReply:
         """Create a key. The token is only in this response: never in an address or a cookie."""
         form = await visit.form()
-        scopes = [scope for scope in SCOPES if f"scope-{scope}" in form]
         agents = form.get("agents", "").replace(",", " ").split()
         key, token = await self._desk.gate.credentials.keys.create(
-            form.get("name", "").strip(), scopes, agents, expiry(_days(form.get("days", "")), now_ms())
+            form.get("name", "").strip(),
+            agents=agents,
+            expires_at=expiry(_days(form.get("days", "")), now_ms()),
+            role=form.get("role", "user"),
+            groups=filter(None, map(str.strip, form.get("groups", "").split(","))),
         )
         return await self._shown(visit, token, key.name)
 
@@ -47,7 +52,7 @@ class KeyPages:
             token=token,
             name=name,
             keys=await self._desk.gate.credentials.keys.list(),
-            scopes=SCOPES,
+            roles=list(ROLES),
             now=now_ms(),
         )
 
@@ -60,6 +65,38 @@ def _days(text: str) -> float | None:
     except ValueError:
         raise Invalid('"Expires in (days)" must be a number.', field="days") from None
 
+
+# The audit log.
+
+
+class AuditPages:
+    def __init__(self, desk: ConsoleContext) -> None:
+        self._desk = desk
+
+    def pages(self) -> list[Page]:
+        return [Page("GET", "/operations/audit", self.show, "admin")]
+
+    async def show(self, visit: PageRequest) -> PageReply:
+        """A page of the audit log, newest first; an empty filter counts as none."""
+        given = {name: visit.query.get(name, "").strip() for name in AUDIT_FILTERS}
+        query = audit_query(msgspec.convert({name: value for name, value in given.items() if value}, _AuditFilter))
+        found = await self._desk.beside.audit.read(query)
+        return visit.page(
+            "audit.html",
+            title="Audit log",
+            crumbs=[("Operations", "/operations")],
+            entries=found,
+            actions=ACTIONS,
+            chosen=given,
+            more=str(found[-1].seq) if len(found) == query.limit else "",
+        )
+
+
+class _AuditFilter(AuditParams, frozen=True, rename=None):
+    """The parameters of the page, in the spelling of its form."""
+
+
+AUDIT_FILTERS = ("actor", "action", "target", "result", "since", "until", "page_token")
 
 # Login and logout, the start page `/console`, and the theme.
 
@@ -92,14 +129,17 @@ class EntrancePages:
         form = await visit.form()
         credential, place = form.get("credential", "").strip(), _place(form.get("next", ""))
         try:
-            await self._desk.gate.credentials.principal_for(credential)
+            principal = await self._desk.gate.credentials.principal_for(credential)
         except Unauthenticated as error:
             return self._form(visit, place, error.message, 401)
+        await record("session.started", "console", actor=principal)
         visit.login(credential)
         return redirect(place or "/inbox")
 
     async def logout(self, visit: PageRequest) -> PageReply:
         await visit.form()
+        if visit.session.credential and visit.known:
+            await record("session.ended", "console")
         visit.logout()
         return redirect("/login" if self._desk.gate.auth == "required" else "/inbox")
 

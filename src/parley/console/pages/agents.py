@@ -1,6 +1,7 @@
 """Pages for agents: list, details with current load, a box to try them, pairing, adding and removing."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
@@ -8,10 +9,13 @@ from msgspec import Struct
 
 from parley.client.cards import NoCard, inspect
 from parley.clock import now_ms
+from parley.console.figures import AgentFigures, latest_figures
+from parley.console.pages.conversations import message_in
 from parley.console.request import ConsoleContext, Form, Page, PageRequest
 from parley.console.responses import PageReply, path_of, redirect, run_path
+from parley.definitions.watcher import DefinitionProblem
 from parley.errors import Invalid, ParleyError
-from parley.execution.driver import PairedWork
+from parley.execution.driver import PairedWork, kind_of
 from parley.http.problems import status_of
 from parley.ids import new_id
 from parley.paired.runtimes import Code
@@ -19,12 +23,18 @@ from parley.paired.service import edge_agent
 from parley.runs.listing import newest
 from parley.runs.requests import Send
 from parley.runs.rules.agents import Agent
-from parley.runs.rules.content import Message, text_part
 from parley.runs.rules.state import State
 from parley.runs.store import Listing
 
 MOST_COUNTED = 999
 RECENT = 5
+SHOWN = 100
+"""Agents on one page."""
+SAMPLE = 20
+"""Latest runs of which the list of agents shows figures."""
+MOST_READ = 500
+"""Latest runs of which an agent's page shows figures."""
+MAX_SEARCH = 200
 
 
 class Standing(Struct, frozen=True):
@@ -48,6 +58,18 @@ class Standing(Struct, frozen=True):
         return "working" if self.working else "ready"
 
 
+class AgentRow(Struct, frozen=True):
+    """An agent in the list."""
+
+    agent: Agent
+    standing: Standing
+    kind: str
+    """Name of its driver."""
+    place: str
+    """File and line of its definition."""
+    figures: AgentFigures
+
+
 class AgentPages:
     def __init__(self, desk: ConsoleContext) -> None:
         self._desk = desk
@@ -60,9 +82,20 @@ class AgentPages:
         ]
 
     async def list(self, visit: PageRequest) -> PageReply:
-        agents = [(agent, await self._standing(agent)) for agent in self._desk.agents(visit.principal)]
-        problems = self._desk.beside.problems() if visit.principal.may("admin") else []
-        return visit.page("agents.html", title="Agents", agents=agents, problems=problems)
+        asked = visit.query.get("q", "").strip()[:MAX_SEARCH]
+        known = self._desk.agents(visit.principal)
+        found = [agent for agent in known if self._fits(agent, asked)]
+        problems = self._problems() if visit.principal.may("admin") else ()
+        return visit.page(
+            "agents.html",
+            title="Agents",
+            rows=[await self._row(visit, agent) for agent in found[:SHOWN]],
+            found=len(found),
+            known=len(known),
+            asked=asked,
+            problems=problems,
+            sample=SAMPLE,
+        )
 
     async def show(self, visit: PageRequest) -> PageReply:
         agent = self._desk.agent(visit.path["slug"], visit.principal)
@@ -74,6 +107,13 @@ class AgentPages:
             title=agent.name,
             crumbs=[("Agents", "/agents")],
             agent=agent,
+            kind=self._kind(agent),
+            place=self._place(visit, agent),
+            problems=[one for one in self._problems() if agent.slug in one.serving]
+            if visit.principal.may("admin")
+            else [],
+            figures=await latest_figures(self._desk.exchange.store, listing, MOST_READ),
+            key=new_id(),
             address=address,
             standing=await self._standing(agent),
             runs=recent.runs,
@@ -82,13 +122,40 @@ class AgentPages:
         )
 
     async def ask(self, visit: PageRequest) -> PageReply:
-        agent, form = self._desk.agent(visit.path["slug"], visit.principal), await visit.form()
-        text = form.get("text", "").strip()
-        if not text:
-            raise Invalid("Write a message first.", field="text")
-        sent = Send(agent.slug, visit.principal, Message(new_id(), (text_part(text),)), key=form.get("key") or None)
+        """Send a message. With the conversation of an earlier one, the agent remembers what was said in it."""
+        agent, form = self._desk.agent(visit.path["slug"], visit.principal), await visit.upload()
+        key, conversation = form.fields.get("key") or None, form.fields.get("conversation") or None
+        sent = Send(agent.slug, visit.principal, message_in(form), conversation=conversation, key=key)
         outcome = await self._desk.exchange.send(sent)
         return redirect(run_path(outcome.run.id, *(["timeline"] if visit.wants_fragment else [])))
+
+    def _fits(self, agent: Agent, asked: str) -> bool:
+        """True if each word is in the agent's name, slug, driver, model, description or skills."""
+        skills = " ".join(f"{one.name} {one.description} {' '.join(one.tags)}" for one in agent.skills)
+        text = f"{agent.name} {agent.slug} {self._kind(agent)} {agent.model or ''} {agent.description} {skills}".lower()
+        return all(word in text for word in asked.lower().split())
+
+    def _kind(self, agent: Agent) -> str:
+        driver = self._desk.exchange.driver(agent.slug)
+        return kind_of(driver) if driver is not None else ""
+
+    def _place(self, visit: PageRequest, agent: Agent) -> str:
+        """Where the agent is defined. Only administrators see paths of the server."""
+        if not visit.principal.may("admin"):
+            return ""
+        added = "added in the console" if agent.slug in self._desk.newcomers.added else "application code"
+        definitions = self._desk.beside.definitions
+        return definitions.places().get(agent.slug, added) if definitions else added
+
+    def _problems(self) -> Sequence[DefinitionProblem]:
+        definitions = self._desk.beside.definitions
+        return definitions.problems() if definitions else []
+
+    async def _row(self, visit: PageRequest, agent: Agent) -> AgentRow:
+        listing = Listing(self._desk.owner(visit.principal), agent.slug)
+        figures = await latest_figures(self._desk.exchange.store, listing, SAMPLE)
+        standing = await self._standing(agent)
+        return AgentRow(agent, standing, self._kind(agent), self._place(visit, agent), figures)
 
     async def _standing(self, agent: Agent) -> Standing:
         store = self._desk.exchange.store

@@ -6,28 +6,31 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from msgspec import Struct
 
-from parley.console.pages.runs import ENTRIES, RunSeen
+from parley.console.pages.runs import ENTRIES, RunSeen, event_number
 from parley.console.request import ConsoleContext, Form, Page, PageRequest
 from parley.console.responses import PREFIX, PageReply, path_of, redirect, to
 from parley.console.text_diff import counted, difference
-from parley.console.timeline import read_timeline
+from parley.console.timeline import TimelinePiece, pieces_of, read_timeline
+from parley.console.uploads import UploadForm
 from parley.documents.actions import agent_refusal
 from parley.documents.conversations import MESSAGES
-from parley.documents.rules import FORMATS, Kind, Version
+from parley.documents.rules import FORMATS, Conversation, Kind, Version
 from parley.documents.service import DocumentRequest
 from parley.documents.store import FoundDocument
 from parley.errors import ConversationNotFound, DocumentNotFound, DocumentVersionNotFound, Invalid
 from parley.faces.actions.table import ACTIONS, Action
 from parley.http.requests import page_cursor, place_token
-from parley.ids import is_id, new_conversation_id, new_id
+from parley.ids import is_id, new_id
 from parley.runs.listing import ConversationSummary, newest, place_in_queue, recent_conversations
 from parley.runs.log import Outcome
-from parley.runs.requests import Send
+from parley.runs.requests import Branch, Send
 from parley.runs.rules.access import Principal
 from parley.runs.rules.answers import answer_form
 from parley.runs.rules.content import Message, text_of, text_part
+from parley.runs.rules.events import InputReceived, content_of
 from parley.runs.rules.state import Run
-from parley.runs.store import Listing
+from parley.runs.rules.transcript import TranscriptMessage, shown
+from parley.runs.store import Listing, Store
 
 PAGE = 20
 VERSIONS = 50
@@ -55,6 +58,50 @@ class ConversationRow(Struct, frozen=True):
     """Start of the first message."""
 
 
+class ChatMessage(Struct, frozen=True):
+    """A message of a conversation, with previews of its files."""
+
+    said: TranscriptMessage
+    pieces: list[TimelinePiece]
+
+
+MOST_WITH_FILES = 20
+"""Runs of a page whose files are shown; the others have them on their own pages."""
+FILES = 100
+"""Events with files that are read of a run."""
+INPUT = "input"
+FILE_TYPES = (INPUT, "artifact")
+
+
+def number_of(message: TranscriptMessage) -> int:
+    """The number of the event that a message comes from."""
+    return int(message.id.rpartition(".")[2])
+
+
+async def with_files(store: Store, messages: list[TranscriptMessage]) -> list[ChatMessage]:
+    """The messages with previews of their files. Only runs with files are read, and of each only some events."""
+    runs = list(dict.fromkeys(one.run for one in messages if b"attachments" in bytes(one.metadata)))
+    found: dict[str, list[TimelinePiece]] = {}
+    for run in runs[:MOST_WITH_FILES]:
+        first = min(number_of(one) for one in messages if one.run == run)
+        events = await store.read_types(run, FILE_TYPES, max(0, first - FILES), FILES)
+        answers = sorted(number_of(one) for one in messages if one.run == run and one.role == "assistant")
+        for event in events:
+            asked = event.type == INPUT
+            at = event.seq if asked else next((seq for seq in answers if seq >= event.seq), 0)
+            pieces = pieces_of(content_of(event.payload), event.seq)
+            found.setdefault(f"{run}.{at}", []).extend(pieces)
+    return [ChatMessage(one, found.get(one.id, [])) for one in messages]
+
+
+def message_in(form: UploadForm) -> Message:
+    """The message of a form: its text, then its files."""
+    text = form.fields.get("text", "").strip()
+    if not text and not form.files:
+        raise Invalid("Write a message or attach a file first.", field="text")
+    return Message(new_id(), (*((text_part(text),) if text else ()), *form.files))
+
+
 class ConversationPages:
     def __init__(self, desk: ConsoleContext) -> None:
         self._desk = desk
@@ -64,6 +111,7 @@ class ConversationPages:
             Page("GET", "/conversations", self.list),
             Page("POST", "/conversations", self.begin, "send"),
             Page("POST", "/conversations/{id:path}/say", self.say, "send"),
+            Page("POST", "/conversations/{id:path}/resend", self.resend, "send"),
             Page("GET", "/conversations/{id:path}", self.show),
         ]
 
@@ -78,22 +126,44 @@ class ConversationPages:
             next=place_token(talks.after),
             first=after is None,
             agents=self._desk.agents(visit.principal),
+            key=new_id(),
             own=str(visit.principal),
         )
 
     async def begin(self, visit: PageRequest) -> PageReply:
-        form = await visit.form()
-        agent = self._desk.agent(form.get("agent", ""), visit.principal)
-        id_ = new_conversation_id()
-        await self._send(visit.principal, agent.slug, id_, form)
-        return redirect(path_of("conversations", id_))
+        form = await visit.upload()
+        agent = self._desk.agent(form.fields.get("agent", ""), visit.principal)
+        outcome = await self._send(visit.principal, agent.slug, None, form)
+        return redirect(path_of("conversations", outcome.run.conversation))
 
     async def say(self, visit: PageRequest) -> PageReply:
-        form = await visit.form()
-        begun = await self._desk.beside.conversations.exists(visit.principal, visit.path["id"])
-        if begun is None:
-            raise _missing(visit.path["id"])
+        form = await visit.upload()
+        begun = await self._begun(visit)
         await self._send(visit.principal, begun.agent, begun.id, form)
+        return redirect(path_of("conversations", begun.id))
+
+    async def resend(self, visit: PageRequest) -> PageReply:
+        """Send a message again with another text: a fork of its run from before it. Its files are sent again too."""
+        form, begun = await visit.form(), await self._begun(visit)
+        text = form.get("text", "").strip()
+        if not text:
+            raise Invalid("Write a message first.", field="text")
+        run_id, _, number = form.get("message", "").rpartition(".")
+        run, seq = await self._desk.exchange.visible(run_id, visit.principal), event_number(number, "message")
+        events = await self._desk.exchange.store.read(run.id, seq - 1, 1) if seq > 1 else []
+        sent = events[0].payload if events and events[0].seq == seq and run.conversation == begun.id else None
+        if not isinstance(sent, InputReceived):
+            raise Invalid("There is no such message in this conversation.", field="message")
+        files = tuple(part for part in shown(sent.message) if part.text is None or part.filename is not None)
+        files = await self._desk.exchange.attachments.loaded(files)
+        branch = Branch(
+            run.id,
+            visit.principal,
+            at=seq - 1,
+            message=Message(new_id(), (text_part(text), *files)),
+            key=form.get("key") or None,
+        )
+        await self._desk.exchange.fork(branch)
         return redirect(path_of("conversations", begun.id))
 
     async def show(self, visit: PageRequest) -> PageReply:
@@ -111,7 +181,7 @@ class ConversationPages:
             title=self._desk.name_of(begun.agent),
             crumbs=[("Conversations", "/conversations")],
             conversation=begun,
-            messages=page.messages,
+            messages=await with_files(self._desk.exchange.store, page.messages),
             total=total,
             offset=offset,
             sheets=sheets,
@@ -125,13 +195,15 @@ class ConversationPages:
             served=begun.agent in self._desk.exchange.agents,
         )
 
-    async def _send(self, principal: Principal, agent: str, conversation: str, form: dict[str, str]) -> None:
-        text = form.get("text", "").strip()
-        if not text:
-            raise Invalid("Write a message first.", field="text")
-        message = Message(new_id(), (text_part(text),))
-        key = form.get("key") or None
-        await self._desk.exchange.send(Send(agent, principal, message, conversation=conversation, key=key))
+    async def _begun(self, visit: PageRequest) -> Conversation:
+        begun = await self._desk.beside.conversations.exists(visit.principal, visit.path["id"])
+        if begun is None:
+            raise _missing(visit.path["id"])
+        return begun
+
+    async def _send(self, principal: Principal, agent: str, conversation: str | None, form: UploadForm) -> Outcome:
+        message, key = message_in(form), form.fields.get("key") or None
+        return await self._desk.exchange.send(Send(agent, principal, message, conversation=conversation, key=key))
 
     async def _row(self, talk: ConversationSummary) -> ConversationRow:
         view = await self._desk.exchange.view(talk.latest.id, told=True)

@@ -1,28 +1,39 @@
 """Pages for orchestrations: the plan as a live graph, its steps, and controls to pause, resume, cancel and retry."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 
 import msgspec
 from msgspec import Struct
 
+from parley.clock import now_ms
 from parley.console.layout import GraphLayout, layered
 from parley.console.request import ConsoleContext, Form, Page, PageRequest
-from parley.console.responses import PageReply, PageStream, path_of, redirect
+from parley.console.responses import PageReply, PageStream, off_loop, path_of, redirect
+from parley.console.step_times import times_of
 from parley.errors import Invalid
 from parley.execution.driver import Planner
 from parley.http.requests import header, page_cursor, place_token
 from parley.http.sse import KEEP_ALIVE_S, Chunk, frame
 from parley.ids import new_id
-from parley.orchestrations.rules.state import Orchestration
+from parley.orchestrations.rules.state import Orchestration, StepState
 from parley.orchestrations.service import Creation, OrchestrationService
 from parley.runs.listing import orchestrating
+from parley.runs.requests import Branch
 from parley.runs.rules.access import Principal
 from parley.runs.rules.content import Message, text_of, text_part
+from parley.runs.rules.events import Stepped
 from parley.runs.rules.view import View
 from parley.runs.store import Listing
 from parley.runs.streams import Follower
 
 PAGE = 20
+WIDEST = 8
+"""Steps in one row of the graph."""
+MOST_EVENTS = 2000
+"""Events of steps that are read to find a step's first one."""
+JUMPS = 8
+"""Steps of a status that the panel links to."""
 
 Steering = Callable[[str, Principal, Form], Awaitable[Orchestration]]
 
@@ -49,6 +60,7 @@ class OrchestrationPages:
             Page("GET", "/orchestrations", self.list),
             Page("POST", "/orchestrations", self.begin, "send"),
             Page("GET", f"{at}/events", self.events),
+            Page("POST", f"{at}/rerun", self.rerun, "send"),
             *(Page("POST", f"{at}/{name}", self._steering(steer), "send") for name, steer in ways.items()),
             Page("GET", at, self.show),
         ]
@@ -86,7 +98,9 @@ class OrchestrationPages:
             "orchestration.html",
             title=_about(state) or f"Orchestration {state.id[-8:]}",
             state=state,
-            graph=drawn(state),
+            graph=await off_loop(lambda: drawn(state)),
+            times=times_of(state, now_ms()),
+            jumps=jumps_of(state),
             crumbs=[("Orchestrations", "/orchestrations")],
         )
 
@@ -100,6 +114,18 @@ class OrchestrationPages:
         follower = await self._desk.exchange.follow(state.run, after)
         view = await self._desk.exchange.view(state.run, upto=after) if after else View()
         return PageStream(_frames(visit, view, follower), follower)
+
+    async def rerun(self, visit: PageRequest) -> PageReply:
+        """Start a copy of an orchestration from before a step: what was done until then is kept."""
+        form, state = await visit.form(), await self._engine.read(visit.path["id"], visit.principal)
+        step = form.get("step", "")
+        events = await self._desk.exchange.store.read_types(state.run, ("step",), 0, MOST_EVENTS)
+        begun = [one.seq for one in events if isinstance(one.payload, Stepped) and one.payload.step == step]
+        if not begun:
+            raise Invalid("This step was not started, or its events are not stored any more.", field="step")
+        branch = Branch(state.run, visit.principal, at=begun[0] - 1, key=form.get("key") or None)
+        outcome = await self._desk.exchange.fork(branch)
+        return redirect(path_of("orchestrations", outcome.run.id))
 
     def _steering(self, steer: Steering) -> Callable[[PageRequest], Awaitable[PageReply]]:
         async def handle(visit: PageRequest) -> PageReply:
@@ -119,11 +145,12 @@ class OrchestrationPages:
 
 def drawn(state: Orchestration) -> GraphLayout:
     steps = [one.step for one in state.steps]
-    return layered([step.id for step in steps], [(before, step.id) for step in steps for before in step.depends_on])
+    edges = [(before, step.id) for step in steps for before in step.depends_on]
+    return layered([step.id for step in steps], edges, WIDEST)
 
 
 async def _frames(visit: PageRequest, view: View, follower: Follower) -> AsyncGenerator[Chunk, None]:
-    plan = view.orchestration.plan if view.orchestration else 0
+    before = view.orchestration
     while view.orchestration is None or not view.orchestration.ended:
         events = await follower.next(KEEP_ALIVE_S)
         if not events:
@@ -133,19 +160,36 @@ async def _frames(visit: PageRequest, view: View, follower: Follower) -> AsyncGe
         state = view.orchestration
         if state is None:
             continue
-        yield frame(events[-1].seq, msgspec.json.encode(_told(visit, state, anew=state.plan != plan))), False
-        plan = state.plan
+        told = await off_loop(partial(_told, visit, state, before))
+        yield frame(events[-1].seq, msgspec.json.encode(told)), False
+        before = state
     yield b"event: end\ndata: {}\n\n", True
 
 
-def _told(visit: PageRequest, state: Orchestration, *, anew: bool) -> dict[str, object]:
-    """The update for the page. It includes the graph only if the plan changed; otherwise the colours are enough."""
-    told: dict[str, object] = {
-        "colours": {str(one.number): one.status for one in state.steps},
-        "panel": visit.piece("_orchestration.html", state=state),
-        "steps": visit.piece("_steps.html", state=state),
-    }
-    return told | ({"graph": visit.piece("_plan.html", state=state, graph=drawn(state))} if anew else {})
+def _told(visit: PageRequest, state: Orchestration, before: Orchestration | None) -> dict[str, object]:
+    """The update for the page: graph and steps if the plan is new, otherwise the steps that changed; at the end all,
+    which can then be run again."""
+    times = times_of(state, now_ms())
+    panel = visit.piece("_orchestration.html", state=state, times=times, jumps=jumps_of(state))
+    told: dict[str, object] = {"panel": panel}
+    if before is None or before.plan != state.plan:
+        graph = visit.piece("_plan.html", state=state, graph=drawn(state), times=times)
+        return told | {"graph": graph, "steps": visit.piece("_steps.html", state=state, times=times)}
+    known = {one.number: one for one in before.steps}
+    changed = [one for one in state.steps if state.ended or known.get(one.number) != one]
+    rows = {str(one.number): visit.piece("_step.html", one=one, state=state, times=times) for one in changed}
+    bars = {str(number): [time.x, time.width, time.critical] for number, time in times.steps.items()}
+    return told | {"colours": {str(one.number): one.status for one in changed}, "rows": rows, "bars": bars}
+
+
+def jumps_of(state: Orchestration) -> list[tuple[str, list[StepState]]]:
+    """The steps that a reader looks for first, by their status."""
+    found = [
+        ("Failed", [one for one in state.steps if one.status == "failed"]),
+        ("Waiting", [one for one in state.steps if one.step.id in state.asked]),
+        ("Running", state.running),
+    ]
+    return [(name, steps[:JUMPS]) for name, steps in found if steps]
 
 
 def _row(state: Orchestration) -> OrchestrationRow:

@@ -255,7 +255,7 @@ class RunPages:
 
     async def show(self, visit: PageRequest) -> PageReply:
         run = await self._run(visit)
-        before = _number(visit.query.get("before", "0"), "before")
+        before = event_number(visit.query.get("before", "0"), "before")
         seen = await self._seen(visit, run, before)
         children = await self._children(visit, run)
         return visit.page(
@@ -268,7 +268,7 @@ class RunPages:
             gantt=await self._gantt(run, children),
             past=bool(before),
             base_url=self._desk.base_url,
-            fork_at=_number(visit.query.get("fork", "") or "0", "fork"),
+            fork_at=event_number(visit.query.get("fork", "") or "0", "fork"),
             curl=self._curl(seen.run),
         )
 
@@ -304,14 +304,14 @@ class RunPages:
         """Stream the log from a cursor as changes of the timeline: first stored events, then live ones."""
         run = await self._run(visit)
         cursor = header(visit.scope, b"last-event-id") or visit.query.get("after", "0")
-        after = _number(cursor, "after")
+        after = event_number(cursor, "after")
         follower = await self._desk.exchange.follow(run.id, after)
         timeline = await read_timeline(self._desk.exchange, run.id, after)
         return PageStream(frames(visit, timeline, follower, self._desk.exchange.attachments), follower)
 
     async def raw(self, visit: PageRequest) -> PageReply:
         run = await self._run(visit)
-        after = _number(visit.query.get("after", "0"), "after")
+        after = event_number(visit.query.get("after", "0"), "after")
         events = await self._desk.exchange.store.read(run.id, after, RAW + 1)
         last = events[RAW - 1].seq if len(events) > RAW else 0
         return visit.page(
@@ -372,7 +372,7 @@ class RunPages:
         run, form = await self._run(visit), await visit.form()
         text, at = form.get("text", "").strip(), form.get("at", "").strip()
         message = Message(new_id(), (text_part(text),)) if text else None
-        branch = Branch(run.id, visit.principal, at=_number(at, "at") if at else None, message=message)
+        branch = Branch(run.id, visit.principal, at=event_number(at, "at") if at else None, message=message)
         outcome = await self._desk.exchange.fork(branch)
         return redirect(run_path(outcome.run.id))
 
@@ -398,7 +398,7 @@ class RunPages:
         return RunSeen(current, shown[-ENTRIES:], earlier, place, form, traceback, timeline.decisions)
 
 
-def _number(text: str, field: str) -> int:
+def event_number(text: str, field: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise Invalid(f'"{field}" must be an event number.', field=field)
     return int(text)

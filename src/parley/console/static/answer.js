@@ -1,4 +1,4 @@
-// <answer-box>: Enter sends a text, Shift+Enter adds a new line. The draft survives a page reload.
+// <answer-box>: sends an answer without leaving the page. The draft survives a page reload.
 import { complain, fragment, post } from "./ask.js";
 
 class AnswerBox extends HTMLElement {
@@ -6,7 +6,7 @@ class AnswerBox extends HTMLElement {
     const form = this.querySelector("form");
     const text = this.querySelector("textarea");
     const place = `draft:${form.getAttribute("action")}`;
-    if (text) this.#keepDraft(form, text, place);
+    if (text) this.#keepDraft(text, place);
     form.addEventListener("submit", async (event) => {
       if (!("quiet" in form.dataset)) return sessionStorage.removeItem(place);
       event.preventDefault();
@@ -32,17 +32,9 @@ class AnswerBox extends HTMLElement {
     for (const button of this.querySelectorAll("button")) button.disabled = disabled;
   }
 
-  #keepDraft(form, text, place) {
+  #keepDraft(text, place) {
     text.value ||= sessionStorage.getItem(place) ?? "";
     text.addEventListener("input", () => sessionStorage.setItem(place, text.value));
-    // In JSON, Enter adds a new line.
-    if (text.classList.contains("code")) return;
-    text.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-        event.preventDefault();
-        form.requestSubmit();
-      }
-    });
   }
 }
 customElements.define("answer-box", AnswerBox);

@@ -2,9 +2,10 @@
 const csrf = document.querySelector('meta[name="csrf"]')?.content ?? "";
 
 export async function post(form, submitter = null) {
+  const data = new FormData(form, submitter);
   const reply = await fetch(form.action, {
     method: "POST",
-    body: new URLSearchParams(new FormData(form, submitter)),
+    body: form.enctype === "multipart/form-data" ? data : new URLSearchParams(data),
     headers: { "X-Requested-With": "parley", "X-CSRF-Token": csrf },
   });
   return { ok: reply.ok, html: reply.status === 204 ? "" : await reply.text() };

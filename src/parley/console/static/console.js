@@ -1,7 +1,9 @@
 // Shared by all pages: the menu, relative times, copy buttons and the connection status.
-import "./copy.js";
 import { keepTimes } from "./times.js";
 import { watchConnection } from "./connection.js";
+import { sendOnEnter } from "./enter.js";
+import { copyCode } from "./copy.js";
+import { useKeys } from "./keys.js";
 import { tellWaiting } from "./live.js";
 
 const button = document.querySelector(".menu-button");
@@ -18,4 +20,7 @@ document.addEventListener("keydown", (event) => {
   }
 });
 keepTimes();
+sendOnEnter();
+copyCode();
+useKeys();
 watchConnection(tellWaiting);

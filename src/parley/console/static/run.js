@@ -37,7 +37,7 @@ class RunTimeline extends HTMLElement {
   #change({ key, html, grow }) {
     const before = this.querySelector(`#${CSS.escape(key)}`);
     if (grow !== undefined) {
-      before?.querySelector(".growing")?.append(grow);
+      before?.querySelector(".growing .tail")?.append(grow);
       return;
     }
     const made = fragment(html);

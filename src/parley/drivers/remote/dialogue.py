@@ -2,15 +2,16 @@
 connections break."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
+from parley.client.generations import Updates
 from parley.drivers.remote.connections import Backoff
 from parley.drivers.remote.options import RemoteOptions
-from parley.drivers.remote.sdk import RemotePeer
 from parley.drivers.remote.translation import (
     ENDS,
     MAX_WORDS,
@@ -31,6 +32,7 @@ from parley.drivers.remote.translation import (
     members,
     usage_in,
 )
+from parley.drivers.remote.wire import RemotePeer
 from parley.errors import ParleyError
 from parley.execution.rules import (
     ArtifactChunk,
@@ -56,6 +58,8 @@ START_S = 5.0
 _POLLS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Pauses between polls of a task, growing while nothing changes. After a change the next is at most the third."""
 _CHANGED = 2
+_HELD_S = 1.0
+"""A remote that takes this long to return an unchanged task holds reads open (A2A 1.1)."""
 
 _QUESTIONS = (Done, NeedInput, NeedAuth)
 
@@ -93,6 +97,8 @@ class RemoteDialogue:
         """Metadata of the remote task so far."""
         self._usage = turn.usage
         """Usage of the remote task that is in our log."""
+        self._updates = Updates()
+        """Updates of the remote task that were received, if it numbers them (A2A 1.1)."""
         self._waiting: RemoteTask | None = None
         """The task, if it was waiting when the stream began. That ends the turn only if nothing follows."""
 
@@ -185,10 +191,26 @@ class RemoteDialogue:
 
     def _send(self, peer: RemotePeer, place: int) -> Steps:
         key = f"{self._turn.run_id}/{place}"
-        return peer.send(self._message, self._task, self._context, key, hops=self._hops)
+        return self._whole(peer, peer.send(self._message, self._task, self._context, key, hops=self._hops))
+
+    async def _whole(self, peer: RemotePeer, steps: Steps) -> Steps:
+        """Yield the steps of a stream; in place of an update after a gap, the whole task. A stream that can be resumed
+        has no gaps, and reading the task would repeat what a later stream resumes."""
+        async with aclosing(steps):
+            async for step in steps:
+                whole, number = isinstance(step.heard, RemoteTask), step.generation
+                if peer.resumable:
+                    yield step
+                elif self._updates.missed(number, whole=whole) and self._task is not None:
+                    now = await peer.get(self._task)
+                    self._updates.caught_up(now.generation)
+                    yield RemoteStep(now)
+                elif whole or not self._updates.is_known(number):
+                    yield step
 
     async def _follow(self, peer: RemotePeer) -> Steps:
-        """Follow a known task: by a stream if that has no gaps, else by polling."""
+        """Follow a known task: by a stream if that has no gaps, else by polling. A remote of A2A 1.1 answers a poll
+        when something has changed."""
         assert self._task is not None
         if peer.rejoins:
             streamed = False
@@ -201,17 +223,30 @@ class RemoteDialogue:
                 return
         tries, before = 0, None
         while True:
-            now = await peer.get(self._task)
+            began = time.monotonic()
+            now = await self._polled(peer, self._task, before.generation if before else 0)
             tries, before = (tries + 1 if now == before else min(tries, _CHANGED)), now
             yield RemoteStep(now)
-            await asyncio.sleep(_POLLS_S[min(tries, len(_POLLS_S) - 1)])
+            held = now.generation and (tries <= _CHANGED or time.monotonic() - began >= _HELD_S)
+            await asyncio.sleep(_POLLS_S[0 if held else min(tries, len(_POLLS_S) - 1)])
+
+    async def _polled(self, peer: RemotePeer, task: str, generation: int) -> RemoteTask:
+        """Return the task when it has a higher generation. A remote may hold the request longer than this server waits
+        for a reply, so silence alone does not mean that the connection is lost."""
+        if generation:
+            try:
+                return await peer.get(task, generation)
+            except ConnectionLost as lost:
+                if not lost.silent:
+                    raise
+        return await peer.get(task)
 
     async def _rejoined(self, peer: RemotePeer, task: str) -> Steps:
         """Resume the stream of a task. Without event numbers, only a stream that begins with the whole task has no gap,
         and its end counts only after the task itself was read and compared."""
         whole = peer.resumable
         try:
-            async with aclosing(peer.subscribe(task, self._cursor)) as steps:
+            async with aclosing(self._whole(peer, peer.subscribe(task, self._cursor))) as steps:
                 async for step in steps:
                     whole = whole or isinstance(step.heard, RemoteTask)
                     if not whole or (not peer.resumable and _ends(step.heard)):

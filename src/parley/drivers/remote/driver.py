@@ -20,7 +20,8 @@ from parley.runs.rules.state import Run
 from parley.telemetry import tell
 
 if TYPE_CHECKING:
-    from parley.drivers.remote.sdk import RemoteCard, RemotePeer
+    from parley.drivers.remote.cards import RemoteCard
+    from parley.drivers.remote.wire import RemotePeer
 
 MAX_HOPS = 10
 CARD_LIFE_S = 300.0
@@ -86,9 +87,11 @@ class RemoteDriver:
 
     async def refresh(self) -> None:
         """Fetch the card, or check that it has not changed. If the fetch fails, the known card is kept."""
-        from parley.drivers.remote.sdk import RemotePeer, fetch_card, open_http
+        from parley.drivers.remote.cards import fetch_card
+        from parley.drivers.remote.http import RemoteHttp
+        from parley.drivers.remote.wire import open_peer
 
-        http = open_http(self._outside, self._options)
+        http = RemoteHttp(self._outside, self._options)
         try:
             card = await fetch_card(self._options, http, self._card)
         except ConnectionLost:
@@ -97,7 +100,7 @@ class RemoteDriver:
             self._fetched = time.monotonic()
             return
         if card is not self._card:
-            self._peer = RemotePeer(self._options, card, http)
+            self._peer = open_peer(self._options, card, http)
             self._card = card
             self._agent = completed(self._defined, card.known)
         self._fetched = time.monotonic()

@@ -59,7 +59,8 @@ class Introduced(httpx2.AsyncBaseTransport):
 
 
 if TYPE_CHECKING:
-    from parley.drivers.remote.sdk import RemoteCard, RemotePeer
+    from parley.drivers.remote.cards import RemoteCard
+    from parley.drivers.remote.wire import RemotePeer
 
 _AGAIN = "again_at"
 START_S = 1.0
@@ -132,23 +133,25 @@ class NodeAgents:
 
     async def peer(self, id_: str, principal: Principal) -> "RemotePeer":
         """Return a client for a node at its current address, with a new token."""
-        from parley.drivers.remote.sdk import RemotePeer, open_http
+        from parley.drivers.remote.http import RemoteHttp
+        from parley.drivers.remote.wire import open_peer
 
         node = await self.nodes.get(id_)
         options = self.options(await self.nodes.url_of(node, internal=False))
-        http = open_http(self._outside, options, self.limits.max_bytes)
-        return RemotePeer(options, await self.card(node, options), http, await self._shown(principal, node))
+        http = RemoteHttp(self._outside, options, self.limits.max_bytes)
+        return open_peer(options, await self.card(node, options), http, await self._shown(principal, node))
 
     async def card(self, node: RegisteredNode, options: RemoteOptions) -> "RemoteCard":
         """Return the node's card: fetched from the node, else as registered, else a minimal card that works with any
         A2A server."""
-        from parley.drivers.remote.sdk import fetch_card, moved_card, open_http, plain_card, written_card
+        from parley.drivers.remote.cards import fetch_card, moved_card, plain_card, written_card
+        from parley.drivers.remote.http import RemoteHttp
 
         place = node.id, options.url
         if (kept := self._cards.get(place)) is not None:
             return kept
         try:
-            card = await fetch_card(options, open_http(self._outside, options, self.limits.max_bytes))
+            card = await fetch_card(options, RemoteHttp(self._outside, options, self.limits.max_bytes))
         except RemoteRefused:
             told = (await self.nodes.known(node.id, card=True)).card
             card = written_card(told, options.url) or plain_card(options.url)

@@ -25,7 +25,7 @@ class RemoteOptions(Struct, frozen=True):
     """URL of the agent, with its card at `/.well-known/agent-card.json` below it; or the URL of the card itself."""
     bindings: tuple[Binding, ...] = ()
     """Bindings to use, the preferred one first. Defaults to those of the card, in its order."""
-    version: Literal["1.0", "0.3"] | None = None
+    version: Literal["1.1", "1.0", "0.3"] | None = None
     """Version of A2A to use. Defaults to the newest that the card offers."""
     token_from: str | None = None
     """Name of the environment variable that holds the credential."""

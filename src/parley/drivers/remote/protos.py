@@ -7,7 +7,6 @@ from a2a.types import a2a_pb2 as pb
 from google.protobuf import json_format, struct_pb2
 from msgspec import UNSET, Raw, UnsetType
 
-from parley.drivers.remote.bridge import tidy
 from parley.drivers.remote.translation import (
     Heard,
     RemoteArtifact,
@@ -16,6 +15,7 @@ from parley.drivers.remote.translation import (
     RemoteReply,
     RemoteStatus,
     RemoteTask,
+    tidy,
 )
 from parley.runs.rules.content import HOPS, Artifact, Message, Part, Parts
 from parley.runs.rules.state import State

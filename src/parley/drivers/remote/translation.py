@@ -1,9 +1,10 @@
 """Events of a remote agent in plain values, the same for each binding and version of A2A."""
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -36,6 +37,8 @@ class RemoteTask(Struct, frozen=True):
     history: tuple[RemoteMessage, ...]
     artifacts: tuple[Artifact, ...]
     metadata: Raw | UnsetType = UNSET
+    generation: int = 0
+    """Its generation (A2A 1.1); 0 if the remote has none."""
 
 
 class RemoteStatus(Struct, frozen=True):
@@ -76,6 +79,8 @@ class RemoteStep(Struct, frozen=True):
     task: str = ""
     """Id of the task that an update is about."""
     context: str = ""
+    generation: int = 0
+    """The generation of the task after the event (A2A 1.1); 0 if the remote has none."""
 
 
 class ConnectionLost(Exception):
@@ -313,3 +318,24 @@ def _count(*found: object) -> int:
 
 def members(metadata: Raw | UnsetType) -> dict[str, Raw] | None:
     return None if metadata is UNSET else names_in(metadata)
+
+
+# JSON in a form of which equal values have equal bytes.
+
+
+def tidy(value: object) -> bytes:
+    """Encode JSON with sorted members on one line. Whole numbers are written as integers, because protobuf, through
+    which some servers pass JSON, has only floating-point numbers. So a send repeated after a crash is identical."""
+    if isinstance(value, Raw):
+        value = msgspec.json.decode(value)
+    return msgspec.json.encode(_whole(value), order="sorted")
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _whole(one) for name, one in cast(dict[str, Any], value).items()}
+    if isinstance(value, list):
+        return [_whole(one) for one in cast(list[Any], value)]
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value

@@ -22,13 +22,13 @@ from google.rpc import status_pb2
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from parley.client.protobuf_v11 import message_type
 from parley.errors import Invalid, ParleyError, Unauthenticated, VersionNotSupported
 from parley.faces.a2a.calls import open_stream, perform, size_of
 from parley.faces.a2a.dialect import STREAMING, Dialect, Operation, encode, read
 from parley.faces.a2a.errors import details_of, fault_of
 from parley.faces.a2a.messages import A2ACall, Shown
 from parley.faces.a2a.operations import Operations
-from parley.faces.a2a.protobuf_v11 import message_type
 from parley.faces.a2a.v03rest import V03Rest
 from parley.faces.a2a.v1 import V1
 from parley.faces.a2a.v11 import V11
@@ -52,10 +52,17 @@ class Grpc:
     """Server of both services. `port` is the port on which it listens, once it has started."""
 
     def __init__(
-        self, operations: Operations, identify: Identify, max_bytes: int, owner: Identify | None = None
+        self,
+        operations: Operations,
+        identify: Identify,
+        max_bytes: int,
+        owner: Identify | None = None,
+        *,
+        shared: bool = False,
     ) -> None:
-        """`owner` finds the owner of a call's credential where `identify` does not (`auth = "none"`)."""
-        options = [("grpc.max_receive_message_length", max_bytes), ("grpc.so_reuseport", 0)]
+        """`owner` finds the owner of a call's credential where `identify` does not (`auth = "none"`). A `shared` port
+        is one that other processes of this server listen on too."""
+        options = [("grpc.max_receive_message_length", max_bytes), ("grpc.so_reuseport", int(shared))]
         self._server: Any = grpc.aio.server(options=options)
         caller = _Caller(operations, identify, owner)
         self._server.add_generic_rpc_handlers([_handler(service, caller) for service in SERVICES])

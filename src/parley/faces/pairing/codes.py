@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import ClassVar
 
+from parley.audit.service import record
 from parley.clock import iso
 from parley.faces.pairing.face import PairedFace
 from parley.faces.pairing.messages import Platform
@@ -59,11 +60,14 @@ class PairingCalls(PairedFace[Principal]):
     async def new_code(self, agent: Agent) -> tuple[Code, str]:
         """Create a pairing code; return it with the instruction that a person gives to an AI assistant."""
         code = await self._service.runtimes.pair(agent.slug)
+        await record("runtime.paired", "agent", agent.slug)
         return code, instruction(agent, code, self._platform, self._base_url, self._packages.install)
 
     async def take_away(self, agent: Agent) -> Runtime:
         """Revoke the runtime of an agent: its tasks go back to the queue, and its waiting calls end."""
-        return await self._service.revoke(agent.slug)
+        runtime = await self._service.revoke(agent.slug)
+        await record("runtime.revoked", "agent", agent.slug)
+        return runtime
 
     async def _shown(self, runtime: Runtime) -> dict[str, object]:
         runtimes = self._service.runtimes

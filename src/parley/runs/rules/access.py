@@ -12,11 +12,21 @@ from parley.nodes.rules import MAX_DEPTH
 from parley.runs.rules.agents import Agent
 
 PrincipalKind = Literal["local", "user", "guest", "node", "runtime", "service", "admin"]
-Scope = Literal["read", "send", "admin"]
-"""`read`: read tasks. `send`: send messages and cancel. `admin`: see everything and manage the server."""
+Scope = Literal["read", "send", "operate", "admin"]
+"""`read`: read tasks. `send`: send messages and cancel. `operate`: see and steer the tasks of all principals. `admin`:
+all of it, and manage the server."""
+Role = Literal["admin", "operator", "user", "reader"]
 
 USER_SCOPES: frozenset[Scope] = frozenset(("read", "send"))
 ALL_SCOPES: frozenset[Scope] = frozenset(("read", "send", "admin"))
+"""Scopes that keys and tokens name. `operate` comes with the role operator only."""
+ROLES: dict[Role, frozenset[Scope]] = {
+    "admin": ALL_SCOPES,
+    "operator": frozenset(("read", "send", "operate")),
+    "user": USER_SCOPES,
+    "reader": frozenset(("read",)),
+}
+"""Scopes of each role, the role with the most rights first."""
 NO_AGENT = frozenset(("",))
 """Value of `Principal.agents` for no agent at all, since no agent has an empty slug."""
 
@@ -37,12 +47,19 @@ class Principal(Struct, frozen=True):
     scopes: frozenset[Scope] = USER_SCOPES
     agents: frozenset[str] = frozenset()
     """The only agents that the principal may use; empty means all that it may see."""
+    groups: frozenset[str] = frozenset()
+    """Named sets of principals that this one belongs to, as its credential says."""
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}" if self.name else self.kind
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes or "admin" in self.scopes
+
+    @property
+    def role(self) -> Role | None:
+        """The role with the most rights that the scopes contain; None if they contain none."""
+        return next((role for role, scopes in ROLES.items() if all(map(self.may, scopes))), None)
 
     @property
     def reach(self) -> Reach | None:
@@ -84,7 +101,7 @@ def demand(principal: Principal, scope: Scope) -> None:
 
 def may_see(principal: Principal, owner: str) -> bool:
     """Return whether a principal may see data of this owner. Other data does not exist for it."""
-    return principal.may("admin") or str(principal) == owner
+    return principal.may("operate") or str(principal) == owner
 
 
 def may_use(principal: Principal | None, agent: Agent) -> bool:
@@ -92,7 +109,7 @@ def may_use(principal: Principal | None, agent: Agent) -> bool:
     card."""
     if principal is None:
         return agent.visibility == "public"
-    if principal.may("admin"):
+    if principal.may("operate"):
         return True
     if principal.agents and agent.slug not in principal.agents:
         return False

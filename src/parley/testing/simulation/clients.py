@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from parley.errors import AnswerInvalid, InvalidState, NotCancelable, ParleyError, RunEnded
+from parley.errors import AnswerInvalid, GenerationMismatch, InvalidState, NotCancelable, ParleyError, RunEnded
 from parley.ids import RunId
 from parley.push.hooks import Hook
 from parley.runs.log import Outcome
@@ -15,7 +15,7 @@ from parley.runs.requests import Send
 from parley.runs.rules.access import LOCAL
 from parley.runs.rules.content import Message, text_part
 from parley.runs.rules.events import ENDINGS, Event
-from parley.runs.rules.state import Run
+from parley.runs.rules.state import Run, evolve
 from parley.testing.simulation.invariants import AFTER_INPUT, Followed, SentInput
 from parley.testing.simulation.loop import PROCESS
 from parley.testing.simulation.replica import CallBroken, SimulatedConnection, SimulatedEngine, stream
@@ -23,6 +23,7 @@ from parley.testing.simulation.world import World
 
 POLL_S = (0.2, 1.0)
 KEEP_ALIVE_S = 3.0
+LONG_POLL_S = 1.5
 
 
 class ClientCommand(Struct, frozen=True):
@@ -39,6 +40,8 @@ class ClientCommand(Struct, frozen=True):
     cancel_after: float | None = None
     more_after: float | None = None
     """Give the run another message after so many seconds, whatever it does then."""
+    guarded: bool = False
+    """Give it two further messages at once, each only for the generation that the client has seen last."""
     answers: tuple[str, ...] = ("yes",)
     key: str = ""
     """Tells this command from others with the same text."""
@@ -47,6 +50,7 @@ class ClientCommand(Struct, frozen=True):
         how = ["with a key" if self.keyed else "without a key", *(["streams"] if self.streams else [])]
         how += ["webhook"] if self.hook else []
         how += [f"more after {self.more_after:.2f} s"] if self.more_after is not None else []
+        how += ["for its generation"] if self.more_after is not None and self.guarded else []
         how += [f"cancel after {self.cancel_after:.2f} s"] if self.cancel_after is not None else []
         return f"{self.at:7.3f} s  client {self.client} asks {self.agent}: {self.text!r} ({', '.join(how)})"
 
@@ -69,6 +73,8 @@ class _Client:
         self._dice = Random(f"{world.seed}/{command.text}{command.key}")
         self._name = f"client {command.client}"
         self._answered = 0
+        self._known: Run | None = None
+        """The state of the run that it was shown last."""
 
     async def perform(self, meanwhile: Meanwhile | None) -> None:
         command = self._command
@@ -78,6 +84,7 @@ class _Client:
             works.append(self._cancel(run.id, command.cancel_after))
         if command.more_after is not None:
             works.append(self._give_more(run, command.more_after))
+            works += [self._give_more(run, command.more_after, 2)] if command.guarded else []
         if meanwhile is not None:
             works.append(meanwhile(run.id))
         await asyncio.gather(*works)
@@ -114,12 +121,27 @@ class _Client:
     async def _poll(self, run_id: RunId) -> None:
         """Ask for the state of the run until it has ended; answer its questions."""
         while True:
-            run: Run = await self._call("get", lambda engine: engine.exchange.visible(run_id, LOCAL))
+            run = await self._get(run_id)
             if run.ended:
                 return
             if run.settled:
                 await self._answer(run)
             await asyncio.sleep(self._dice.uniform(*POLL_S))
+
+    async def _get(self, run_id: RunId) -> Run:
+        """Ask for the state of the run: as it is, or once it has a higher generation than the client has seen."""
+        known, waits = self._known, self._dice.random() < 0.4
+
+        async def get(engine: SimulatedEngine) -> Run:
+            run = await engine.exchange.visible(run_id, LOCAL)
+            return await engine.exchange.outgrown(run, known.generation, LONG_POLL_S) if known and waits else run
+
+        run: Run = await self._call("get", get)
+        # Another task of the client may have been shown a newer state meanwhile.
+        self._world.watch.shown(run, known or run, self._name)
+        if self._known is None or self._known.version < run.version:
+            self._known = run
+        return run
 
     async def _answer(self, run: Run) -> None:
         """Answer the open question; of a repeated answer with the same key one is taken."""
@@ -139,22 +161,26 @@ class _Client:
         except (RunEnded, InvalidState, AnswerInvalid):
             return
 
-    async def _give_more(self, run: Run, after_s: float) -> None:
-        """Give the run another message, with a key, unless it has ended."""
+    async def _give_more(self, run: Run, after_s: float, number: int = 1) -> None:
+        """Give the run another message, with a key, unless it has ended, or has changed in the meantime."""
         await asyncio.sleep(after_s)
-        name = f"{self._command.text}{self._command.key} more"
+        name = f"{self._command.text}{self._command.key} more {number}"
         given = SentInput(name, run.agent, keyed=True)
         self._world.history.inputs.append(given)
         message = Message(name, (text_part("and more"),))
+        known = await self._get(run.id) if self._command.guarded else None
+        send = Send(run.agent, LOCAL, message, run.id, key=name, generation=known and known.generation)
 
         async def give(engine: SimulatedEngine) -> Run:
-            return (await engine.exchange.send(Send(run.agent, LOCAL, message, run.id, key=name))).run
+            return (await engine.exchange.send(send)).run
 
         try:
             after: Run = await self._call("more", give)
-        except (RunEnded, AnswerInvalid):
+        except (RunEnded, AnswerInvalid, GenerationMismatch):
             return
         self._world.watch.acknowledged(after, self._name)
+        if known is not None:
+            self._world.watch.guarded(after, name, known.generation)
         given.run = run.id
 
     async def _cancel(self, run_id: RunId, after_s: float) -> None:
@@ -186,24 +212,26 @@ class _Client:
         world.history.operations["follow"] += 1
 
         async def work(engine: SimulatedEngine, gone: "asyncio.Future[None]", connection: SimulatedConnection) -> None:
-            with await engine.exchange.follow(RunId(reader.run), reader.cursor) as follower:
+            exchange, run_id = engine.exchange, RunId(reader.run)
+            with await exchange.follow(run_id, reader.cursor) as follower:
+                run = (await exchange.view(run_id, upto=reader.cursor)).run if reader.cursor else None
                 while not gone.done():
                     events = await follower.next(KEEP_ALIVE_S)
-                    connection.say(events)
+                    for event in events:
+                        assert event.payload is not None
+                        run = evolve(run, run_id, event.seq, event.at, event.payload)
+                        connection.say((event, run.generation))
                     if events and events[-1].type in ENDINGS:
                         return
 
-        async for events in stream(self._dice.choice(world.replicas), process, work):
-            await self._take(reader, events)
+        async for event, generation in stream(self._dice.choice(world.replicas), process, work):
+            await self._take(reader, event, generation)
 
-    async def _take(self, reader: Followed, events: list[Event]) -> None:
-        for event in events:
-            self._world.watch.seen(reader, event)
-        if not events:
-            return
-        if events[-1].type in ENDINGS:
+    async def _take(self, reader: Followed, event: Event, generation: int) -> None:
+        self._world.watch.seen(reader, event, generation)
+        if event.type in ENDINGS:
             reader.ended = True
-        elif events[-1].type in ("input_required", "auth_required"):
-            run: Run = await self._call("get", lambda engine: engine.exchange.visible(reader.run, LOCAL))
+        elif event.type in ("input_required", "auth_required"):
+            run = await self._get(RunId(reader.run))
             if run.settled and not run.ended:
                 await self._answer(run)

@@ -12,7 +12,7 @@ from parley.testing.simulation.replica import SimulatedReplica
 
 KINDS = (
     "crash", "crash", "crash", "pause", "pause", "clock", "partition", "partition", "restart database",
-    "slow database", "lost answers", "late answers", "signals", "connections", "stop", "deploy", "actor",
+    "slow database", "lost answers", "late answers", "signals", "connections", "stop", "deploy", "actor", "actor",
 )  # fmt: skip
 MAX_COUNTDOWN = 80
 MAX_SKEW_MS = 30_000
@@ -57,13 +57,15 @@ class Breakable(Protocol):
         ...
 
 
-def drawn(seed: object, count: int, replicas: int, within_s: float) -> tuple[WorldFault, ...]:
-    """Return the faults of a world."""
+def drawn(
+    seed: object, count: int, replicas: int, within_s: float, kinds: Sequence[str] = KINDS
+) -> tuple[WorldFault, ...]:
+    """Return the faults of a world; a kind that is named twice is drawn twice as often."""
     dice = Random(f"{seed}/faults")
     found = [
         WorldFault(
             round(dice.uniform(0.05, within_s), 3),
-            dice.choice(KINDS),
+            dice.choice(kinds),
             dice.randrange(replicas),
             round(dice.choice((0.1, 0.5, 1.5, 3.0, 5.0)) * dice.uniform(0.5, 1.2), 3),
             round(dice.random(), 3),

@@ -29,7 +29,7 @@ from parley.runs.rules.events import (
     TurnEnded,
     verify,
 )
-from parley.runs.rules.state import WAITING, Run, State
+from parley.runs.rules.state import WAITING, Run, State, is_update, lets_go
 from parley.runs.rules.view import view_of
 from parley.runs.store import Append, Head
 from parley.testing.simulation.database import SimulatedDatabase, Tables
@@ -70,6 +70,8 @@ class Followed(Struct):
 
     run: str
     cursor: int = 0
+    generation: int = 0
+    """Generation of the task after the last event that it saw."""
     ended: bool = False
     given_up: bool = False
 
@@ -134,6 +136,7 @@ class WorldWatch:
         if run is not None and run.ended:
             self.fail("one end", append.run.id, f"{_words(append.events)} came after the end")
         self._check_chain(append, before)
+        self._check_generation(append, run)
         self._check_executor(process, append, run)
 
     def _check_chain(self, append: Append, before: Head | None) -> None:
@@ -149,6 +152,12 @@ class WorldWatch:
         ends = [event.seq for event in append.events if event.type in ENDINGS]
         if ends and ends != [append.events[-1].seq]:
             self.fail("one end", append.run.id, f"ends at {ends} of {append.events[-1].seq}")
+
+    def _check_generation(self, append: Append, run: Run | None) -> None:
+        """Check that each update of the task raises its generation by exactly one."""
+        generation = grown(run.generation if run else 0, append.events, open=append.run.open)
+        if append.run.generation != generation:
+            self.fail("generation", append.run.id, f"{append.run.generation} is stored, the log counts {generation}")
 
     def _check_executor(self, process: SimulatedProcess, append: Append, run: Run | None) -> None:
         """Only the executor of the current epoch may report; a step that has completed is not started again."""
@@ -191,14 +200,36 @@ class WorldWatch:
         if head is None or head.run.version < run.version:
             self.fail("durable", run.id, f"{client} was told of version {run.version}: {head and head.run.version}")
 
-    def seen(self, reader: Followed, event: Event) -> None:
-        """Check an event that a reader got: the next one of the log, as committed."""
+    def seen(self, reader: Followed, event: Event, generation: int) -> None:
+        """Check an event that a reader got: the next one of the log, as committed, with the generation after it."""
         if event.seq != reader.cursor + 1:
             self.fail("prefix", reader.run, f"event {reader.cursor + 1} was due, {event.seq} came")
         stored = self._tables.events(RunId(reader.run))
         if event.seq > len(stored) or stored[event.seq - 1].hash != event.hash:
             self.fail("prefix", reader.run, f"event {event.seq} was shown, and is not in the log")
         reader.cursor = event.seq
+        reader.generation = grown(reader.generation, [event], open=self._tables.heads[RunId(reader.run)].run.open)
+        if generation != reader.generation:
+            self.fail("generation", reader.run, f"{generation} was shown with event {event.seq}: {reader.generation}")
+
+    def shown(self, run: Run, known: Run, client: str) -> None:
+        """Check the state of a run that a client was shown, on whichever replica, after another one: it is a state that
+        the log has had, and no earlier one."""
+        if run.version < known.version or run.generation < known.generation:
+            before, now = f"{known.version} ({known.generation})", f"{run.version} ({run.generation})"
+            self.fail("generation", run.id, f"{client} saw version {before} before {now}")
+        events = self._tables.events(run.id)[: run.version]
+        if run.version != len(events) or run.generation != grown(0, events, open=run.open):
+            self.fail("generation", run.id, f"{client} saw version {run.version} with generation {run.generation}")
+
+    def guarded(self, run: Run, message: str, generation: int) -> None:
+        """Check an accepted message that was sent for one generation: the run had this one when it was applied."""
+        generations = 0
+        for event in self._tables.events(run.id):
+            applied = isinstance(event.payload, InputReceived) and event.payload.message.id == message
+            if applied and generations != generation:
+                self.fail("generation", run.id, f"a message for generation {generation} was applied at {generations}")
+            generations = grown(generations, [event], open=run.open)
 
     def posted(self, history: History, post: WebhookPost) -> None:
         """Check a webhook post: all earlier updates were taken before it."""
@@ -254,6 +285,14 @@ class WorldWatch:
             self.note(f"{name} {shown}")
 
 
+def grown(generation: int, events: Iterable[Event], *, open: bool) -> int:
+    """Return the generation of a task after these events; it is 0 before the first."""
+    for event in events:
+        assert event.payload is not None
+        generation += event.seq == 1 or is_update(event.payload, event.seq, open=open)
+    return generation
+
+
 def _words(events: Iterable[Event]) -> str:
     return ", ".join(f"{event.seq} {event.type}{_epoch(event)}" for event in events)
 
@@ -295,6 +334,7 @@ def final(database: SimulatedDatabase, history: History) -> Iterator[Violation]:
         if head.run.state is State.COMPLETED and head.run.read < head.run.inputs:
             yield Violation("durable", id_, f"{head.run.read} of {head.run.inputs} inputs were read")
     yield from _asked_once(tables)
+    yield from _let_go(tables)
     for id_ in history.canceled:
         state = tables.heads[RunId(id_)].run.state
         if state is not State.CANCELED:
@@ -302,11 +342,13 @@ def final(database: SimulatedDatabase, history: History) -> Iterator[Violation]:
     for one in _open(history):
         yield Violation("liveness", one.run, f"a reader waits after event {one.cursor}")
     for one in history.followed:
-        version = tables.heads[RunId(one.run)].run.version
-        if one.ended and one.cursor != version:
-            yield Violation("prefix", one.run, f"a reader saw {one.cursor} of {version} events")
-    for run in _unfinished_hooks(database):
-        yield Violation("liveness", run, "its webhook is not finished")
+        run = tables.heads[RunId(one.run)].run
+        if one.ended and one.cursor != run.version:
+            yield Violation("prefix", one.run, f"a reader saw {one.cursor} of {run.version} events")
+        if one.ended and one.generation != run.generation:
+            yield Violation("generation", one.run, f"a reader counted {one.generation}, the row says {run.generation}")
+    for hooked in _unfinished_hooks(database):
+        yield Violation("liveness", hooked, "its webhook is not finished")
     yield from _posted_all(history, tables)
     yield from _left_over(database)
 
@@ -352,6 +394,14 @@ def _asked_once(tables: Tables) -> Iterator[Violation]:
     for (parent_id, agent, text), count in seen.items():
         if count > 1:
             yield Violation("child once", parent_id, f"it asked {agent} {text!r} in {count} runs")
+
+
+def _let_go(tables: Tables) -> Iterator[Violation]:
+    """No run goes on, nor waits for an answer, whose parent was canceled or has failed."""
+    for id_, head in tables.heads.items():
+        parent = tables.heads.get(head.run.parent) if head.run.parent else None
+        if parent is not None and parent.run.ended and lets_go(parent.run) and not head.run.ended:
+            yield Violation("cancel", id_, f"it is {head.run.state.value}, its parent {parent.run.state.value}")
 
 
 def _posted_all(history: History, tables: Tables) -> Iterator[Violation]:

@@ -15,10 +15,11 @@ T = TypeVar("T")
 
 EPOCH_MS = 1_800_000_000_000
 """Time of day at which every simulated world begins."""
-MAX_STEPS = 1_000_000
+MAX_STEPS = 500_000
 LATE_S = 0.0005
 """Timers fire up to this much late, so that timers of the same moment fire in an order that the seed decides."""
 THREAD_S = 0.002
+MAX_FINALLY = 20
 
 
 class Endless(Exception):
@@ -83,6 +84,9 @@ class _Scheduled(asyncio.TimerHandle):
     def when(self) -> float:
         return self.at
 
+    def __repr__(self) -> str:
+        return f"<{self.callback} of {self.process.name} at {self.at:.3f}>"
+
 
 class SeededLoop(asyncio.BaseEventLoop):
     """Runs simulated processes in one thread. The same seed leads to the same steps in the same order."""
@@ -90,12 +94,14 @@ class SeededLoop(asyncio.BaseEventLoop):
     def __init__(self, seed: object, max_steps: int = MAX_STEPS) -> None:
         super().__init__()
         self.random = Random(f"{seed}/schedule")
+        self._lateness = self.random.random
         self.trace = bytearray()
         """The processes of all steps, and the hashes of all commits, in order."""
         self._moments = array("d")
         self.errors: list[str] = []
         """Exceptions that no code handled."""
-        self._max_trace = max_steps
+        self.steps = 0
+        self._max_steps = max_steps
         self._now = 0.0
         self._timers: list[tuple[float, int, _Scheduled]] = []
         self._number = 0
@@ -108,10 +114,6 @@ class SeededLoop(asyncio.BaseEventLoop):
         self._disposed = False
         self._processes = 0
         self.world = self.process("world")
-
-    @property
-    def steps(self) -> int:
-        return len(self.trace)
 
     def digest(self) -> str:
         """Return a hash of everything that happened: equal for equal worlds."""
@@ -131,13 +133,15 @@ class SeededLoop(asyncio.BaseEventLoop):
         return EPOCH_MS + int(self._now * 1000) + seen.skew_ms
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> asyncio.Handle:
-        within = context if context is not None else copy_context()
-        process = within.get(PROCESS) or self.world
-        handle = _Scheduled(process, self._now, callback, args, within)
+        if context is None:
+            context = copy_context()
+        process = context.get(PROCESS) or self.world
+        handle = _Scheduled(process, self._now, callback, args, context)
         if process.alive:
-            process.queue.append(handle)
-            if len(process.queue) == 1 and not process.paused:
+            queue = process.queue
+            if not queue and not process.paused:
                 self._active.append(process)
+            queue.append(handle)
         return handle
 
     def call_soon_threadsafe(
@@ -153,10 +157,13 @@ class SeededLoop(asyncio.BaseEventLoop):
     def call_at(
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        within = context if context is not None else copy_context()
-        handle = _Scheduled(within.get(PROCESS) or self.world, when, callback, args, within)
-        self._number += 1
-        heappush(self._timers, (max(when, self._now) + self.random.random() * LATE_S, self._number, handle))
+        if context is None:
+            context = copy_context()
+        handle = _Scheduled(context.get(PROCESS) or self.world, when, callback, args, context)
+        self._number = number = self._number + 1
+        if when < self._now:
+            when = self._now
+        heappush(self._timers, (when + self._lateness() * LATE_S, number, handle))
         return handle
 
     def create_task(
@@ -208,10 +215,7 @@ class SeededLoop(asyncio.BaseEventLoop):
         for task in self._tasks:
             coro = task.get_coro()
             if not task.done() and isinstance(coro, Coroutine):
-                try:
-                    coro.close()
-                except BaseException:  # noqa: BLE001, S110 - whatever its `finally` blocks want, the world is over
-                    pass
+                _closed(coro)
             elif task.done() and not task.cancelled():
                 task.exception()
         self._tasks.clear()
@@ -230,20 +234,23 @@ class SeededLoop(asyncio.BaseEventLoop):
         active, random, trace = self._active, self.random.random, self.trace
         self._halted = False
         while not self._halted:
-            if not active:
-                self._advance()
+            if active:
+                place = int(random() * len(active)) if len(active) > 1 else 0
+                process = active[place]
+                queue = process.queue
+                handle = queue.popleft()
+                if not queue:
+                    active[place] = active[-1]
+                    active.pop()
+            elif (handle := self._next_timer()) is not None:
+                process = handle.process
+            else:
                 continue
-            place = int(random() * len(active)) if len(active) > 1 else 0
-            process = active[place]
-            queue = process.queue
-            handle = queue.popleft()
-            if not queue:
-                active[place] = active[-1]
-                active.pop()
             if handle.callback is None:
                 continue
             trace.append(process.index)
-            if len(trace) > self._max_trace:
+            self.steps += 1
+            if self.steps > self._max_steps:
                 raise Endless(f"The world has not come to rest after {self.steps} steps.")
             try:
                 handle.within.run(handle.callback, *handle.given)
@@ -254,8 +261,9 @@ class SeededLoop(asyncio.BaseEventLoop):
                 if not process.countdown:
                     self.kill(process)
 
-    def _advance(self) -> None:
-        """Move time on to the next timer. Without one nothing can ever happen again."""
+    def _next_timer(self) -> "_Scheduled | None":
+        """Move time on to the next timer and return it, or queue it if its process is paused. Without a timer nothing
+        can ever happen again."""
         timers = self._timers
         while timers:
             when, _, timer = heappop(timers)
@@ -264,10 +272,10 @@ class SeededLoop(asyncio.BaseEventLoop):
                 continue
             self._now = when
             self._moments.append(when)
+            if not process.paused:
+                return timer
             process.queue.append(timer)
-            if len(process.queue) == 1 and not process.paused:
-                self._active.append(process)
-            return
+            return None
         raise Endless("Nothing is left that could happen, and the world has not come to its end.")
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -278,6 +286,16 @@ class SeededLoop(asyncio.BaseEventLoop):
 
     def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
         return
+
+
+def _closed(coro: Coroutine[Any, Any, Any]) -> None:
+    """Close a coroutine, however often its `finally` blocks wait for something: the world is over."""
+    for _ in range(MAX_FINALLY):
+        try:
+            return coro.close()
+        except BaseException:  # noqa: BLE001 - it may raise anything
+            continue
+    return None
 
 
 def _call(func: Callable[..., T], args: tuple[Any, ...], future: "asyncio.Future[T]") -> None:

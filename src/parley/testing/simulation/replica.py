@@ -26,6 +26,7 @@ from parley.testing.simulation.database import (
     SimulatedStore,
 )
 from parley.testing.simulation.loop import SeededLoop, SimulatedProcess
+from parley.testing.simulation.nodes import NodeTables, NodeWork, ReplicaNodes
 
 T = TypeVar("T")
 
@@ -33,6 +34,7 @@ LEASE_S = 2.0
 GRACE_S = 0.5
 EDGE_LEASE_S = 3.0
 DRAIN_S = 0.2
+CLOSING_S = 0.1
 BACKOFF_S = (0.5, 1.0, 2.0)
 NETWORK_S = (0.0003, 0.004)
 APART_S = 0.001
@@ -66,6 +68,7 @@ class SimulatedReplica:
         seed: object,
         died: Callable[[], None],
         version: int = 1,
+        nodes: tuple[NodeTables, NodeWork] | None = None,
     ) -> None:
         self.name = name
         self.version = version
@@ -79,6 +82,7 @@ class SimulatedReplica:
         self._told = died
         self._drivers = drivers
         self._deliver = deliver
+        self._nodes = nodes
         self._engine: SimulatedEngine | None = None
         self.loop.create_task(self._live(), context=self.process.context)
 
@@ -89,9 +93,11 @@ class SimulatedReplica:
         return self._engine
 
     async def _live(self) -> None:
-        self._engine = engine = SimulatedEngine(self.link, self._drivers, self._deliver, self.random)
+        self._engine = engine = SimulatedEngine(self.link, self._drivers, self._deliver, self.random, self._nodes)
         try:
             await engine.exchange.start()
+            if engine.registry is not None:
+                await engine.registry.start()
         except ParleyError:
             # A server that cannot reach its database exits, and is started again.
             self.loop.kill(self.process)
@@ -106,12 +112,21 @@ class SimulatedReplica:
         if self._engine is not None and self.ready:
             try:
                 await drain(self._engine.exchange, DRAIN_S)
+                await self._end_connections()
+                if self._engine.registry is not None:
+                    await self._engine.registry.stop()
                 await self._engine.push.close()
                 await self._engine.claims.close()
                 await self._engine.exchange.close()
             except StoreUnavailable:
                 pass
         self.loop.kill(self.process)
+
+    async def _end_connections(self) -> None:
+        """Accept no more calls, and break those that take long: a server closes its parts when nobody uses them."""
+        self.ready = False
+        await asyncio.sleep(CLOSING_S)
+        self.cut_connections(1.0)
 
     def _died(self) -> None:
         self.link.database.links.remove(self.link)
@@ -129,7 +144,14 @@ class SimulatedReplica:
 class SimulatedEngine:
     """The engine of one replica, built as the server builds it."""
 
-    def __init__(self, link: Link, drivers: Sequence[Driver], deliver: Deliver, random: Random) -> None:
+    def __init__(
+        self,
+        link: Link,
+        drivers: Sequence[Driver],
+        deliver: Deliver,
+        random: Random,
+        nodes: tuple[NodeTables, NodeWork] | None = None,
+    ) -> None:
         loop, process = link.database.loop, link.process
 
         def clock() -> int:
@@ -169,6 +191,7 @@ class SimulatedEngine:
         )
         self.runtimes = Runtimes(self.records, EDGE_LEASE_S, clock, loop.time)
         self.service = RuntimeService(self.exchange, self.claims, self.runtimes)
+        self.registry = ReplicaNodes(self.exchange, link, *nodes, clock) if nodes is not None else None
         for driver in drivers:
             self.exchange.add(driver)
 

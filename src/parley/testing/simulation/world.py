@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from random import Random
 from typing import Any
@@ -21,6 +21,7 @@ from parley.testing.simulation.database import SimulatedDatabase
 from parley.testing.simulation.faults import WorldFault, applied
 from parley.testing.simulation.invariants import History, Violation, WebhookPost, WorldWatch, at_rest, final
 from parley.testing.simulation.loop import PROCESS, Endless, SeededLoop, SimulatedProcess
+from parley.testing.simulation.nodes import NodeTables, NodeWatch, NodeWork
 from parley.testing.simulation.replica import NETWORK_S, CallBroken, SimulatedReplica, Work, call
 
 PATIENCE_S = 120.0
@@ -53,7 +54,14 @@ class World:
     """One simulated world. `play` runs it to its end."""
 
     def __init__(
-        self, seed: int, drivers: Drivers, faults: Sequence[WorldFault] = (), replicas: int = 3, *, told: bool = False
+        self,
+        seed: int,
+        drivers: Drivers,
+        faults: Sequence[WorldFault] = (),
+        replicas: int = 3,
+        *,
+        told: bool = False,
+        node_work: NodeWork | None = None,
     ) -> None:
         self.seed = seed
         self.loop = SeededLoop(seed)
@@ -64,6 +72,10 @@ class World:
         self.replicas: list[SimulatedReplica] = []
         self.breaks: list[Callable[[float, float], None]] = []
         """Break an actor of the scenario; called with a strength and a duration."""
+        self.nodes = NodeWatch(NodeTables(self.loop.wall_ms))
+        self.checks: list[Callable[[], Iterable[Violation]]] = [self.nodes.final]
+        """Rules that hold once everything has come to rest, beside those of every world."""
+        self._node_work = node_work
         self._drivers = drivers
         self._faults = faults
         self._count = replicas
@@ -110,6 +122,7 @@ class World:
         await self._rest()
         if not self.watch.violations:
             self.watch.violations.extend(final(self.database, self.history))
+            self.watch.violations.extend(violation for check in self.checks for violation in check())
 
     async def _break(self, fault: WorldFault) -> None:
         await asyncio.sleep(fault.at)
@@ -133,13 +146,16 @@ class World:
         until = self.loop.time() + PATIENCE_S
         while self.loop.time() < until and not self.watch.violations:
             await asyncio.sleep(self.random.uniform(*LOOK_S))
-            if all(task.done() for task in self._actors) and at_rest(self.database, self.history):
+            if all(task.done() for task in self._actors) and self._is_at_rest():
                 break
         for task in self._actors:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 self.watch.fail("actor", task.get_name(), repr(error))
             elif not task.done():
                 self.watch.fail("liveness", task.get_name(), "an actor is still waiting")
+
+    def _is_at_rest(self) -> bool:
+        return at_rest(self.database, self.history) and not any(True for check in self.checks for _ in check())
 
     def _start(self, number: int) -> None:
         replica = SimulatedReplica(
@@ -150,6 +166,7 @@ class World:
             self.seed,
             lambda: self._restart(number),
             self._versions[number],
+            (self.nodes.tables, self._node_work) if self._node_work is not None else None,
         )
         if number < len(self.replicas):
             self.replicas[number] = replica

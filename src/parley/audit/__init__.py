@@ -1,0 +1,1 @@
+"""Audit log: who did what to what, from where, with which result; append-only and hash-chained."""

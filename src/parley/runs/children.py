@@ -1,0 +1,46 @@
+"""Children: the runs that a run has started. They are canceled with it, even if a process dies meanwhile."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from parley.errors import RunEnded, RunNotFound, StoreUnavailable
+from parley.ids import RunId
+from parley.runs.log import Commands, Outcome
+from parley.runs.rules.commands import Cancel
+from parley.runs.rules.state import Run, State, lets_go
+
+TRIES = 10
+PATIENCE_S = 1.0
+"""Seconds before a store that could not be reached is tried again."""
+
+Stop = Callable[[RunId, Cancel], Awaitable[Outcome]]
+
+
+class Children:
+    def __init__(self, commands: Commands, stop: Stop) -> None:
+        self._commands = commands
+        self._stop = stop
+
+    async def cancel(self, run: Run) -> None:
+        """Cancel the children of a run. Return when that is durable."""
+        for child in run.children:
+            try:
+                await self._stop(child, Cancel(run.principal, f"The parent task {run.id} ended."))
+            except (RunEnded, RunNotFound):
+                continue
+
+    async def cancel_surely(self, run: Run) -> None:
+        """Cancel the children of a run, and try again for some time if the store cannot be reached."""
+        for _ in range(TRIES):
+            try:
+                return await self.cancel(run)
+            except StoreUnavailable:
+                await asyncio.sleep(PATIENCE_S)
+        return None
+
+    async def cancel_before_end(self, run_id: RunId) -> None:
+        """Cancel the children of a run that is about to end without a turn. After its end is written, a lost answer of
+        the store or a crash would leave them. A repeated cancel does it again."""
+        run = await self._commands.stored(run_id)
+        if run is not None and run.children and run.state is not State.WORKING and (not run.ended or lets_go(run)):
+            await self.cancel(run)

@@ -1,0 +1,221 @@
+"""Requirements of A2A 1.0.1 that no public kit tests, on three bindings and for 1.0 and 1.1 alike."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dev.conformance.a2a11.wires import Refused, Wire, state_of, update_in, wires_of
+from parley.client import message
+from parley.ids import new_id
+from parley.testing import conformance_agent
+from parley.testing.conformance_agent import conformance
+from parley.testing.processes import until
+from parley.testing.receivers import receiving
+from parley.testing.servers import serving
+
+Json = dict[str, Any]
+BINDINGS = ("JSON-RPC", "HTTP+JSON", "gRPC")
+MEMBERS = {"task", "message", "statusUpdate", "artifactUpdate"}
+
+
+@pytest.fixture(params=[(name, version) for name in BINDINGS for version in ("1.0", "1.1")], ids=" ".join)
+async def wire(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Wire]:
+    name, version = request.param
+    async with serving(tmp_path / "data", [conformance()], grpc_port=0) as server:
+        found = {one.name: one for one in await wires_of(server.agent("conformance"), version)}
+        yield found[name]
+        for one in found.values():
+            await one.close()
+
+
+async def test_history_length_0_leaves_the_history_out_in_every_place(wire: Wire) -> None:
+    none = {"historyLength": 0}
+    sent = (await wire.send(message("tck-multi-turn start"), none))["task"]
+    assert "history" not in sent
+    frames = [frame async for frame in wire.stream(message("done", task=sent["id"]), none)]
+    assert "history" not in frames[0]["task"]
+    assert "history" not in await wire.get(sent["id"], historyLength=0)
+    assert [one for one in (await wire.list(historyLength=0))["tasks"] if "history" in one] == []
+    assert len((await wire.get(sent["id"], historyLength=1))["history"]) == 1
+    assert len((await wire.get(sent["id"]))["history"]) > 1
+
+
+async def test_a_context_that_the_client_made_is_kept(wire: Wire) -> None:
+    context = f"client-{new_id()}"
+    first = (await wire.send(message("tck-multi-turn start", context=context)))["task"]
+    second = (await wire.send(message("tck-complete-task", context=context)))["task"]
+    assert (first["contextId"], second["contextId"]) == (context, context)
+    assert first["id"] != second["id"]
+    listed = await wire.list(contextId=context)
+    assert {one["id"] for one in listed["tasks"]} == {first["id"], second["id"]}
+    with pytest.raises(Refused):
+        await wire.send(message("done", task=first["id"], context="another"))
+
+
+async def test_the_size_of_a_page_has_bounds(wire: Wire) -> None:
+    for _ in range(3):
+        await wire.send(message("tck-complete-task"))
+    page = await wire.list(pageSize=2)
+    assert (len(page["tasks"]), page["pageSize"], page["totalSize"]) == (2, 2, 3)
+    rest = await wire.list(pageSize=2, pageToken=page["nextPageToken"])
+    assert len(rest["tasks"]) == 1
+    assert not rest.get("nextPageToken")
+    for size in (-1, 101):
+        with pytest.raises(Refused):
+            await wire.list(pageSize=size)
+    with pytest.raises(Refused):
+        await wire.list(pageToken="not a token")
+
+
+async def test_tasks_are_listed_by_their_latest_status(wire: Wire) -> None:
+    first = (await wire.send(message("tck-multi-turn start")))["task"]["id"]
+    second = (await wire.send(message("tck-complete-task")))["task"]["id"]
+    assert [one["id"] for one in (await wire.list())["tasks"]] == [second, first]
+    await asyncio.sleep(0.005)
+    await wire.send(message("done", task=first))
+    assert [one["id"] for one in (await wire.list())["tasks"]] == [first, second]
+
+
+async def test_unknown_fields_are_ignored(wire: Wire) -> None:
+    if wire.name == "gRPC":
+        pytest.skip("An unknown field of protobuf has a number and no name.")
+    asked = {**message("tck-complete-task"), "novelty": {"deep": [1]}}
+    assert (await wire.send(asked, {"novelty": 1}))["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_a_pushed_update_has_exactly_one_member_and_updates_come_in_order(wire: Wire) -> None:
+    async with receiving() as receiver:
+        hook = {"taskPushNotificationConfig": {"url": receiver.url("/hook"), "token": "secret"}}
+        sent = await wire.send(message("tck-stream-chunked go"), hook)
+        await until(lambda: any(state_of(post.json) == "TASK_STATE_COMPLETED" for post in receiver.posts))
+        replayed = [frame async for frame in wire.subscribe(sent["task"]["id"], last_event_id="2")]
+    for post in receiver.posts:
+        assert len(MEMBERS & set(post.json)) == len(post.json) == 1
+        assert post.headers["x-a2a-notification-token"] == "secret"
+    assert [update_in(post.json)["taskId"] for post in receiver.posts] == [sent["task"]["id"]] * len(receiver.posts)
+    shown = [frame for frame in replayed if update_in(frame)]
+    assert [set(post.json) for post in receiver.posts] == [set(frame) for frame in shown]
+    if wire.name != "gRPC":
+        assert [post.json for post in receiver.posts] == shown
+
+
+async def test_a_further_message_needs_no_context_and_belongs_to_its_tasks(wire: Wire) -> None:
+    first = (await wire.send(message("tck-multi-turn start")))["task"]
+    second = (await wire.send(message("done", task=first["id"])))["task"]
+    assert (second["id"], second["contextId"]) == (first["id"], first["contextId"])
+    assert (await wire.send(message("tck-message-response")))["message"]["contextId"]
+
+
+async def test_a_task_shows_its_artifacts_in_a_list_only_if_asked_for(wire: Wire) -> None:
+    made = (await wire.send(message("tck-artifact-text")))["task"]["artifacts"]
+    assert "artifacts" not in (await wire.list())["tasks"][0]
+    shown = await wire.list(includeArtifacts=True)
+    assert shown["tasks"][0]["artifacts"] == made
+    if wire.name != "gRPC":
+        assert shown["nextPageToken"] == "", "An empty text of protobuf is no member."
+
+
+async def test_a_stream_of_a_direct_message_holds_nothing_else(wire: Wire) -> None:
+    frames = [frame async for frame in wire.stream(message("tck-message-response"))]
+    assert [set(frame) for frame in frames] == [{"message"}]
+
+
+async def test_a_stream_begins_with_the_task_and_ends_where_the_task_ends_or_waits(wire: Wire) -> None:
+    for words, state in (("tck-stream-chunked", "COMPLETED"), ("tck-input-required", "INPUT_REQUIRED")):
+        frames = [frame async for frame in wire.stream(message(words))]
+        assert "task" in frames[0]
+        assert [frame for frame in frames[1:] if "task" in frame] == []
+        assert state_of(frames[-1]) == f"TASK_STATE_{state}"
+
+
+async def test_every_stream_has_the_same_events_in_order_and_none_ends_with_another(wire: Wire) -> None:
+    task = (await wire.send(message("tck-multi-turn start")))["task"]["id"]
+    streams = [wire.subscribe(task) for _ in range(3)]
+    assert [state_of(await anext(stream)) for stream in streams] == ["TASK_STATE_INPUT_REQUIRED"] * 3
+    await streams.pop().aclose()
+    await wire.send(message("done", task=task))
+    first, second = [[frame async for frame in stream] for stream in streams]
+    assert first == second
+    assert state_of(first[-1]) == "TASK_STATE_COMPLETED"
+
+
+async def test_a_send_that_returns_at_once_shows_a_task_in_progress(wire: Wire) -> None:
+    task = (await wire.send(message("tck-cancel"), {"returnImmediately": True}))["task"]
+    assert task["status"]["state"] in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
+    await wire.cancel(task["id"])
+    with pytest.raises(Refused) as refused:
+        await wire.cancel(task["id"])
+    assert refused.value.reason == "TASK_NOT_CANCELABLE"
+
+
+async def test_required_authorization_is_explained(wire: Wire) -> None:
+    asked = (await wire.send(message("tck-auth-required")))["task"]
+    assert asked["status"]["message"]["parts"][0]["text"]
+
+
+async def test_times_are_utc_and_names_are_those_of_json(wire: Wire) -> None:
+    task = (await wire.send(message("tck-artifact-text")))["task"]
+    times = [task["status"]["timestamp"], (await wire.get(task["id"]))["status"]["timestamp"]]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", time) for time in times)
+    assert [name for name in (*task, *task["artifacts"][0], *task["history"][0]) if "_" in name] == []
+
+
+async def test_patch_numbers_of_a_version_do_not_count(wire: Wire) -> None:
+    version, wire.version = wire.version, f"{wire.version}.7"
+    task = (await wire.send(message("tck-complete-task")))["task"]
+    assert ("generation" in task) is (version == "1.1")
+    wire.version = "9.9"
+    with pytest.raises(Refused) as refused:
+        await wire.send(message("tck-complete-task"))
+    assert refused.value.reason == "VERSION_NOT_SUPPORTED"
+    wire.version = ""
+    with pytest.raises(Refused) as refused:
+        await wire.get(task["id"])
+    assert refused.value.reason == "VERSION_NOT_SUPPORTED"
+
+
+ACTS = {
+    "tck-complete-task": "TASK_STATE_COMPLETED",
+    "tck-input-required": "TASK_STATE_INPUT_REQUIRED",
+    "tck-auth-required": "TASK_STATE_AUTH_REQUIRED",
+    "tck-reject-task": "TASK_STATE_REJECTED",
+    "tck-message-response": "",
+    "tck-artifact-text": "TASK_STATE_COMPLETED",
+    "tck-artifact-file": "TASK_STATE_COMPLETED",
+    "tck-artifact-file-url": "TASK_STATE_COMPLETED",
+    "tck-artifact-data": "TASK_STATE_COMPLETED",
+    "tck-multi-turn": "TASK_STATE_INPUT_REQUIRED",
+    "tck-stream-basic": "TASK_STATE_COMPLETED",
+    "tck-stream-chunked": "TASK_STATE_COMPLETED",
+    "tck-task-failure": "TASK_STATE_FAILED",
+}
+"""Behaviours of the A2A Conformance Test Specification, by the first words of a message, and the state after each."""
+
+
+async def test_a_conversation_by_turns_goes_on_until_it_is_done(wire: Wire) -> None:
+    """Further messages do not repeat the words that select the behaviour."""
+    task = (await wire.send(message("tck-multi-turn start")))["task"]["id"]
+    answers = [await wire.send(message(words, task=task)) for words in ("here is more input", "done")]
+    assert [state_of(one) for one in answers] == ["TASK_STATE_INPUT_REQUIRED", "TASK_STATE_COMPLETED"]
+
+
+async def test_long_work_shows_that_it_works_and_makes_an_artifact(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conformance_agent, "LONG_S", 0.2)
+    task = (await wire.send(message("tck-long-running start"), {"returnImmediately": True}))["task"]["id"]
+    frames = [frame async for frame in wire.subscribe(task)]
+    assert "task" in frames[0]
+    assert state_of(frames[-1]) == "TASK_STATE_COMPLETED"
+    assert (await wire.get(task))["artifacts"]
+
+
+async def test_the_first_words_of_a_message_select_the_behaviour(wire: Wire) -> None:
+    for words, state in ACTS.items():
+        sent = await wire.send(message(f"{words} hello"))
+        assert state_of(sent) == state, words
+    for words in ("tck-long-running", "tck-cancel"):
+        task = (await wire.send(message(f"{words} hello"), {"returnImmediately": True}))["task"]["id"]
+        assert state_of({"task": await wire.cancel(task)}) == "TASK_STATE_CANCELED"
