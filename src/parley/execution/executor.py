@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from functools import partial
 
+from msgspec.structs import replace
+
 from parley.clock import Clock, Monotonic, now_ms
 from parley.errors import (
     AgentError,
@@ -33,7 +35,7 @@ from parley.runs.listeners import RaisedListener
 from parley.runs.log import Commands
 from parley.runs.rules.access import Principal
 from parley.runs.rules.agents import Agent, vendor_and_model
-from parley.runs.rules.commands import MAX_RESCUES, Begin, Emit, Recover, Report, Wake
+from parley.runs.rules.commands import Begin, Emit, Recover, Report, Wake
 from parley.runs.rules.content import hops_of
 from parley.runs.rules.events import Canceled, Completed, Event, Failed, Noted, Rejected, Suspended
 from parley.runs.rules.state import Run, State, lets_go
@@ -242,11 +244,20 @@ class Executor:
         driver = self._driver_of(run)
         how = driver.agent.rescue if driver else "fail"
         reason = "The process that worked on this task stopped." if driver else f"There is no agent {run.agent} here."
-        if run.cancel_requested or how == "fail" or run.rescues >= MAX_RESCUES:
+        rescued = await self._recovered(run.id, Recover(run.epoch, how, reason=reason))
+        tell("run.rescued", run=run.id, agent=run.agent, how=how, state=rescued.state.value)
+        return rescued
+
+    async def _recovered(self, run_id: RunId, recover: Recover) -> Run:
+        """Recover a run. If that ends it, its children are canceled first."""
+        stopped = 0
+        while True:
+            outcome = await self._commands.execute(run_id, replace(recover, stopped=stopped))
+            run = outcome.run
+            if outcome.events or run.state is not State.WORKING or run.epoch != recover.epoch:
+                return run
             await self._stop_children(run)
-        outcome = await self._commands.execute(run.id, Recover(run.epoch, how, reason=reason))
-        tell("run.rescued", run=run.id, agent=run.agent, how=how, state=outcome.run.state.value)
-        return outcome.run
+            stopped = len(run.children)
 
     async def wake_sleepers(self) -> None:
         """Make the runs ready whose sleep is over."""
@@ -381,7 +392,7 @@ class Executor:
         job.clear()
         if ending is None:
             how = job.driver.agent.rescue if job.driver else "restart"
-            return (await self._commands.execute(run.id, Recover(run.epoch, how, orderly=True))).run
+            return await self._recovered(run.id, Recover(run.epoch, how, orderly=True))
         if isinstance(ending, Canceled | Failed):
             # Children end first: after a crash between the two, the rescue of this run stops them again.
             await self._stop_children(await self._commands.state(run.id))

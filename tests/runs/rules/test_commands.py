@@ -238,6 +238,15 @@ def test_a_broken_turn_that_was_being_canceled_is_canceled() -> None:
     assert decide(play(START, Begin(), Cancel("local")), Recover(1, "restart")) == [Canceled()]
 
 
+def test_a_rescue_ends_no_run_whose_children_were_not_canceled_before() -> None:
+    run = play(START, Begin(), Adopt(1, RunId("child"), "other"), Cancel("local"))
+    assert decide(run, Recover(1, "restart", orderly=True, stopped=0)) == []
+    assert decide(run, Recover(1, "restart", orderly=True, stopped=1)) == [Canceled()]
+    failing = play(START, Begin(), Adopt(1, RunId("child"), "other"))
+    assert decide(failing, Recover(1, "fail", stopped=0)) == []
+    assert decide(failing, Recover(1, "restart", stopped=0)) == [Rescued(2, 1, "restart")]
+
+
 def test_a_stale_rescue_does_not_disturb_the_executor_who_took_over() -> None:
     run = play(START, Begin("a"), recover("restart"), Begin("b"))
     assert (run.owner, run.epoch) == ("b", 3)

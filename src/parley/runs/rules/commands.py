@@ -280,6 +280,9 @@ class Recover(Struct, frozen=True):
     most: int = MAX_RESCUES
     """Number of rescues before the run fails, with `given_up` if that is set."""
     given_up: Failed | None = None
+    stopped: int | None = None
+    """Number of the run's children that were canceled before. If there are more and the run would end, nothing happens:
+    children end first, because nothing cancels them after a crash."""
 
 
 Command = (
@@ -485,16 +488,22 @@ def _fail(run: Run, command: Fail) -> list[Payload]:
 def _recover(run: Run, command: Recover) -> list[Payload]:
     if run.state is not State.WORKING or run.epoch != command.epoch:
         return []
+    recovery = _recovery(run, command)
+    waits = command.stopped is not None and command.stopped < len(run.children)
+    return [] if waits and isinstance(recovery, Canceled | Failed) else [recovery]
+
+
+def _recovery(run: Run, command: Recover) -> Canceled | Failed | Rescued:
     if run.cancel_requested:
-        return [Canceled()]
+        return Canceled()
     if command.how == "fail":
-        return [Failed("interrupted", command.reason)]
+        return Failed("interrupted", command.reason)
     if command.orderly:
-        return [Rescued(run.epoch + 1, run.rescues, command.how)]
+        return Rescued(run.epoch + 1, run.rescues, command.how)
     # An orchestration that has begun a step only waits for it, which cannot crash a process: its steps are counted
     # themselves.
     waits = run.orchestration is not None and bool(run.children)
     if run.rescues >= command.most and not waits:
         words = f"Given up after {command.most} rescues. {command.reason}"
-        return [command.given_up or Failed("rescue_exhausted", words)]
-    return [Rescued(run.epoch + 1, run.rescues + 1, command.how)]
+        return command.given_up or Failed("rescue_exhausted", words)
+    return Rescued(run.epoch + 1, run.rescues + 1, command.how)
