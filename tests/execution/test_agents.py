@@ -206,7 +206,7 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
 
 async def test_slots_follow_the_limit(cluster: Cluster) -> None:
     async def take(limit: int) -> bool:
-        return await cluster.take_slot("a", limit)
+        return await cluster.take_slot("a", cluster.replica, limit)
 
     assert [await take(1), await take(1)] == [True, False]
     assert [await take(3), await take(3), await take(3)] == [True, True, False]
@@ -222,15 +222,15 @@ async def test_slots_that_others_hold_beyond_a_lowered_limit_count(database: str
     one, other = PostgresCluster(pool, 10), PostgresCluster(pool, 10)
     await one.join()
     await other.join()
-    assert await one.take_slot("a", 3)
-    assert await other.take_slot("a", 3)
-    assert await other.take_slot("a", 3)
+    assert await one.take_slot("a", one.replica, 3)
+    assert await other.take_slot("a", other.replica, 3)
+    assert await other.take_slot("a", other.replica, 3)
     await one.keep_slots("a", one.replica, 0)
-    assert not await one.take_slot("a", 1)
-    assert not await one.take_slot("a", 2)
+    assert not await one.take_slot("a", one.replica, 1)
+    assert not await one.take_slot("a", one.replica, 2)
     await other.keep_slots("a", other.replica, 1)
-    assert not await one.take_slot("a", 1)
-    assert await one.take_slot("a", 2)
+    assert not await one.take_slot("a", one.replica, 1)
+    assert await one.take_slot("a", one.replica, 2)
     await PostgresStore(pool).close()
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from parley import Text, Turn, agent
 from parley.errors import StoreUnavailable
+from parley.execution.cluster import Slots
 from parley.runs.rules.state import State
 from parley.runs.service import Exchange
 from parley.stores.blobs import open_blobs
@@ -33,17 +34,21 @@ async def buried(pool: Pool, cluster: PostgresCluster) -> None:
     )
 
 
+async def lost(*_: object) -> bool:
+    raise StoreUnavailable("The answer is lost.")
+
+
 async def test_it_gets_no_slot(pool: Pool) -> None:
     one, other = PostgresCluster(pool, LEASE_S), PostgresCluster(pool, LEASE_S)
     await one.join()
     await other.join()
-    assert await one.take_slot("a", 2)
+    assert await one.take_slot("a", one.replica, 2)
     await buried(pool, one)
     assert one.replica in await other.expire_replicas()
-    assert not await one.take_slot("a", 2)
+    assert not await one.take_slot("a", one.replica, 2)
     await other.forget(one.replica)
-    assert not await one.take_slot("a", 2)
-    assert [await other.take_slot("a", 2) for _ in range(3)] == [True, True, False]
+    assert not await one.take_slot("a", one.replica, 2)
+    assert [await other.take_slot("a", other.replica, 2) for _ in range(3)] == [True, True, False]
 
 
 @agent("waits", max_concurrent=1)
@@ -126,8 +131,8 @@ async def test_a_slot_whose_answer_came_too_late_is_not_used(pool: Pool, monkeyp
     await membership.start()
     answered = asyncio.Event()
 
-    async def slow(agent: str, limit: int) -> bool:
-        taken = await take(agent, limit)
+    async def slow(agent: str, replica: str, limit: int) -> bool:
+        taken = await take(agent, replica, limit)
         membership.lease.renew(time.monotonic() - LEASE_S)
         answered.set()
         return taken
@@ -143,3 +148,26 @@ async def test_a_slot_whose_answer_came_too_late_is_not_used(pool: Pool, monkeyp
     await until(lambda: one.exchange.execution.under_way == [run])
     await one.exchange.execution.close()
     await membership.close()
+
+
+async def test_a_replica_that_joins_again_while_it_takes_a_slot_takes_none_under_its_new_id(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = PostgresCluster(pool, LEASE_S)
+    await cluster.join()
+    slots, keep = Slots(cluster, lambda: True), cluster.keep_slots
+
+    async def kept(agent: str, replica: str, count: int) -> None:
+        await keep(agent, replica, count)
+        await buried(pool, cluster)
+        assert await cluster.expire_replicas() == [replica]
+        await cluster.join()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "take_slot", lost)
+        with pytest.raises(StoreUnavailable):
+            await slots.take("a", 1)
+        patch.undo()
+        patch.setattr(cluster, "keep_slots", kept)
+        assert await slots.take("a", 1) is None
+    assert await slots.take("a", 1) == cluster.replica

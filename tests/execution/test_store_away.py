@@ -47,8 +47,8 @@ class ShakyCluster(Solo):
 
     away = hears = False
 
-    async def take_slot(self, agent: str, limit: int) -> bool:
-        taken = await super().take_slot(agent, limit) if self.hears or not self.away else False
+    async def take_slot(self, agent: str, replica: str, limit: int) -> bool:
+        taken = await super().take_slot(agent, replica, limit) if self.hears or not self.away else False
         if self.away:
             raise AWAY
         return taken
@@ -197,6 +197,6 @@ async def test_a_slot_whose_answer_was_lost_is_free_again_though_its_agent_has_n
     with pytest.raises(StoreUnavailable):
         await slots.take("a", 1)
     cluster.away = False
-    assert not await cluster.take_slot("a", 1)
+    assert not await cluster.take_slot("a", cluster.replica, 1)
     await slots.settle()
-    assert await cluster.take_slot("a", 1)
+    assert await cluster.take_slot("a", cluster.replica, 1)

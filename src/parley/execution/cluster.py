@@ -36,8 +36,8 @@ class Cluster(Protocol):
         """Remove a dead replica after all its work has been taken over; its slots become free."""
         ...
 
-    async def take_slot(self, agent: str, limit: int) -> bool:
-        """Take a slot of an agent. Return False if none is free, or if this replica was declared dead."""
+    async def take_slot(self, agent: str, replica: str, limit: int) -> bool:
+        """Take a slot of an agent as `replica`. Return False if none is free, or if this id was declared dead."""
         ...
 
     async def keep_slots(self, agent: str, replica: str, count: int) -> None:
@@ -117,7 +117,7 @@ class Slots:
             place = agent, self._cluster.replica
             await self._settle(place)
             self._doubtful[place] = None
-            taken = await self._cluster.take_slot(agent, limit)
+            taken = await self._cluster.take_slot(*place, limit)
             del self._doubtful[place]
             self._held[place] += taken
             if taken and not self.holds(place[1]):

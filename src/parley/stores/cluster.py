@@ -77,7 +77,7 @@ class PostgresCluster:
         await self._pool.fetch("UPDATE slots SET replica = NULL WHERE replica = $1", replica)
         await self._pool.fetch("DELETE FROM replicas WHERE id = $1", replica)
 
-    async def take_slot(self, agent: str, limit: int) -> bool:
+    async def take_slot(self, agent: str, replica: str, limit: int) -> bool:
         if self._known_slots.get(agent) != limit:
             await self._pool.fetch(
                 "INSERT INTO slots (agent, number) SELECT $1, n FROM generate_series(1, $2::integer) AS n "
@@ -86,7 +86,7 @@ class PostgresCluster:
                 limit,
             )
             self._known_slots[agent] = limit
-        return bool(await self._pool.fetch(_TAKE_SLOT, agent, limit, self._replica))
+        return bool(await self._pool.fetch(_TAKE_SLOT, agent, limit, replica))
 
     async def keep_slots(self, agent: str, replica: str, count: int) -> None:
         await self._pool.fetch(_KEEP_SLOTS, agent, replica, count)
@@ -126,7 +126,7 @@ class Solo:
     async def forget(self, replica: str) -> None:
         return
 
-    async def take_slot(self, agent: str, limit: int) -> bool:
+    async def take_slot(self, agent: str, replica: str, limit: int) -> bool:
         if self._taken[agent] >= limit:
             return False
         self._taken[agent] += 1

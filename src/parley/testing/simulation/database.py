@@ -498,8 +498,7 @@ class SimulatedCluster:
                 if holder == replica:
                     held[number] = None
 
-    async def take_slot(self, agent: str, limit: int) -> bool:
-        replica = self._replica
+    async def take_slot(self, agent: str, replica: str, limit: int) -> bool:
         return await self._link.call(lambda: self._taken(agent, limit, replica))
 
     def _taken(self, agent: str, limit: int, replica: str) -> bool:
