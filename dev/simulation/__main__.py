@@ -74,10 +74,13 @@ def _told(universe: Universe, asked: argparse.Namespace) -> int:
     return 1
 
 
+_OF_THE_DEAD = "coroutine ignored GeneratorExit", "no running event loop"
+
+
 def _tell_unless_dead(unraisable: "sys.UnraisableHookArgs") -> None:
     """Print an error that nothing catches, unless it says that a coroutine of a dead process waits in a `finally` block
     when it is collected."""
-    if "coroutine ignored GeneratorExit" not in str(unraisable.exc_value):
+    if not any(words in str(unraisable.exc_value) for words in _OF_THE_DEAD):
         sys.__unraisablehook__(unraisable)
 
 

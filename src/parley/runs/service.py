@@ -360,8 +360,7 @@ class Exchange:
 
     async def give_up(self, run: Run, fail: Fail, key: Key | None = None) -> Outcome:
         """End a run at once and stop its agent, regardless of its owner: for decisions of this server."""
-        await self._children.cancel_before_end(run.id)
-        outcome = await self.commands.execute(run.id, fail, key=key)
+        outcome = await self._children.end(run.id, fail, key)
         self.execution.cancel(outcome.run)
         return outcome
 
@@ -504,8 +503,7 @@ class Exchange:
 
     async def stop(self, run_id: RunId, cancel: Cancel, key: Key | None = None) -> Outcome:
         """Cancel a run regardless of its owner: for decisions of this server."""
-        await self._children.cancel_before_end(run_id)
-        outcome = await self.commands.execute(run_id, cancel, key=key)
+        outcome = await self._children.end(run_id, cancel, key)
         self.execution.cancel(outcome.run)
         if outcome.run.at_runtime:
             for listener in self.listeners.cancel:

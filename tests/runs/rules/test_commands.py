@@ -17,6 +17,7 @@ from parley.runs.rules.commands import (
     Cancel,
     Command,
     Emit,
+    Fail,
     Give,
     Recover,
     Report,
@@ -245,6 +246,15 @@ def test_a_rescue_ends_no_run_whose_children_were_not_canceled_before() -> None:
     failing = play(START, Begin(), Adopt(1, RunId("child"), "other"))
     assert decide(failing, Recover(1, "fail", stopped=0)) == []
     assert decide(failing, Recover(1, "restart", stopped=0)) == [Rescued(2, 1, "restart")]
+
+
+def test_a_run_without_a_turn_does_not_end_before_its_children_were_canceled() -> None:
+    before: list[Step] = [START, Begin(), Adopt(1, RunId("child"), "other"), recover("restart", orderly=True)]
+    run = play(*before)
+    assert decide(run, Cancel("local", stopped=0)) == []
+    assert decide(run, Cancel("local", stopped=1)) == [CancelRequested("local"), Canceled()]
+    assert decide(run, Fail("broken", "It broke.", stopped=0)) == []
+    assert decide(run, Fail("broken", "It broke.", stopped=1)) == [Failed("broken", "It broke.")]
 
 
 def test_a_stale_rescue_does_not_disturb_the_executor_who_took_over() -> None:

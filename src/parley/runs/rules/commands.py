@@ -249,6 +249,8 @@ class ReturnTool(Struct, frozen=True):
 class Cancel(Struct, frozen=True):
     by: str
     reason: str | None = None
+    stopped: int | None = None
+    """Number of children that were canceled. A run without a turn that has more does not end; None to end it anyway."""
 
 
 class Close(Struct, frozen=True):
@@ -262,6 +264,8 @@ class Fail(Struct, frozen=True):
 
     code: str
     reason: str
+    stopped: int | None = None
+    """As for `Cancel`."""
 
 
 class Wake(Struct, frozen=True):
@@ -470,7 +474,7 @@ def _cancel(run: Run, command: Cancel) -> list[Payload]:
     request = CancelRequested(command.by, command.reason)
     if run.state is State.WORKING:
         return [request]
-    return [request, Canceled(command.reason)]
+    return [] if _has_children_left(run, command.stopped) else [request, Canceled(command.reason)]
 
 
 def _close(run: Run, command: Close) -> list[Payload]:
@@ -482,6 +486,8 @@ def _close(run: Run, command: Close) -> list[Payload]:
 
 def _fail(run: Run, command: Fail) -> list[Payload]:
     _check_open(run)
+    if run.state is not State.WORKING and _has_children_left(run, command.stopped):
+        return []
     return [Failed(command.code, command.reason)]
 
 
@@ -489,8 +495,13 @@ def _recover(run: Run, command: Recover) -> list[Payload]:
     if run.state is not State.WORKING or run.epoch != command.epoch:
         return []
     recovery = _recovery(run, command)
-    waits = command.stopped is not None and command.stopped < len(run.children)
-    return [] if waits and isinstance(recovery, Canceled | Failed) else [recovery]
+    ends = isinstance(recovery, Canceled | Failed)
+    return [] if ends and _has_children_left(run, command.stopped) else [recovery]
+
+
+def _has_children_left(run: Run, stopped: int | None) -> bool:
+    """Return whether the run has more children than were canceled."""
+    return stopped is not None and stopped < len(run.children)
 
 
 def _recovery(run: Run, command: Recover) -> Canceled | Failed | Rescued:
