@@ -3,8 +3,11 @@
 import asyncio
 from typing import Annotated, Any, TypedDict
 
+from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
@@ -28,6 +31,22 @@ def built(**steps: Any) -> StateGraph[State]:
     for one, other in zip([START, *names], [*names, END], strict=True):
         builder.add_edge(one, other)
     return builder
+
+
+class CountingModel(BaseChatModel):
+    """Repeats the prompt with the number of the call."""
+
+    _calls: int = 0
+
+    @property
+    def _llm_type(self) -> str:
+        return "counting"
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **more: Any) -> ChatResult:
+        self._calls += 1
+        used = UsageMetadata(input_tokens=1, output_tokens=1, total_tokens=2)
+        message = AIMessage(f"{messages[-1].content}: {self._calls}", usage_metadata=used)
+        return ChatResult(generations=[ChatGeneration(message=message)])
 
 
 async def speak(state: State) -> State:

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.caches import InMemoryCache
+from langchain_core.globals import get_llm_cache
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.types import interrupt
 
 from parley.client import Client
 from parley.drivers.graph import GraphDriver, graph
@@ -165,6 +168,65 @@ async def test_a_graph_without_a_checkpointer_goes_on_behind_the_last_node_that_
                 ended = await client.get(task["id"])
     assert visited == ["first", "second", "first", "second", "second"]
     assert text_of(ended) == "You have said 2.\n\nYou have said 2."
+
+
+async def test_a_node_that_asks_after_a_model_call_gets_the_same_answer_again(tmp_path: Path) -> None:
+    """The model is paid once and heard once, and a node may be a plain function."""
+    model = graphs.CountingModel()
+
+    async def plan(state: graphs.State) -> graphs.State:
+        planned = await model.ainvoke("plan")
+        colour = interrupt("Which colour?")
+        return {"messages": [planned, await model.ainvoke(f"paint {colour}")]}
+
+    def check(state: graphs.State) -> graphs.State:
+        checked = model.invoke("check")
+        interrupt("Good?")
+        return {"messages": [checked, model.invoke("check")]}
+
+    task: Json = {}
+    for words in ("go", "green", "yes"):
+        # A server that starts anew has nothing but the log.
+        driver = graph("graph", graphs.built(plan=plan, check=check).compile())
+        async with talking(tmp_path, driver) as client:
+            task = (await client.send(words, **({"task": task["id"]} if task else {})))["task"]
+    assert [one["parts"][0]["text"] for one in task["artifacts"]] == [
+        "plan: 1",
+        "paint green: 2\n\ncheck: 3",
+        "check: 4",
+    ]
+    assert task["metadata"]["usage"]["outputTokens"] == 4
+
+
+async def test_a_node_that_was_broken_off_between_two_model_calls_repeats_only_the_second(tmp_path: Path) -> None:
+    model = graphs.CountingModel()
+    begun = asyncio.Event()
+
+    async def both(state: graphs.State) -> graphs.State:
+        first = await model.ainvoke("first")
+        if not begun.is_set():
+            begun.set()
+            await asyncio.Event().wait()
+        return {"messages": [first, await model.ainvoke("second")]}
+
+    for attempt in range(2):
+        async with talking(tmp_path, graph("graph", graphs.built(both=both).compile())) as client:
+            if attempt == 0:
+                task = (await client.send("go", configuration={"returnImmediately": True}))["task"]
+                await asyncio.wait_for(begun.wait(), 5)
+            else:
+                async for _ in client.tail(task["id"]):
+                    pass
+                ended = await client.get(task["id"])
+    assert text_of(ended) == "first: 1\n\nsecond: 2"
+    assert ended["metadata"]["usage"]["outputTokens"] == 2
+
+
+def test_a_cache_of_the_program_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = InMemoryCache()
+    monkeypatch.setattr("langchain_core.globals._llm_cache", own)
+    graph("graph", graphs.built(ask=graphs.ask).compile())
+    assert get_llm_cache() is own
 
 
 def test_a_graph_that_was_not_compiled_is_refused() -> None:

@@ -37,7 +37,7 @@ STATE = {
 FOREIGN = {
     # Objects of libraries, which are set up like this.
     "parley.documents": {"_parser", "child", "token"},
-    "parley.drivers": {"copied", "out", "request.configuration"},
+    "parley.drivers": {"copied", "generation", "out", "request.configuration"},
     "parley.faces": {"entry"},
     # And functions that the decorator `operation` marks.
     "parley.http": {"cycle", "handler", "self.cycle"},

@@ -197,23 +197,23 @@ class FrameworkTurn:
 
         return cast(Json, await self.turn.step(name, given, key=str(number), shown=False))
 
-    async def keep(self, name: str, number: int, value: Json) -> None:
+    async def keep(self, name: str, place: str, value: Json) -> None:
         """Record a value of this exchange."""
 
         async def given() -> Json:
             await self._outputs.join()
             return value
 
-        await self.turn.step(name, given, key=f"{self._since}.{number}", shown=False)
+        await self.turn.step(name, given, key=f"{self._since}.{place}", shown=False)
 
-    async def recorded(self, name: str, number: int) -> Json:
+    async def recorded(self, name: str, place: str) -> Json:
         """Return a value of this exchange; None if it is not recorded."""
 
         async def missing() -> Json:
             raise _Missing
 
         try:
-            return await self.turn.step(name, missing, key=f"{self._since}.{number}", shown=False)
+            return await self.turn.step(name, missing, key=f"{self._since}.{place}", shown=False)
         except _Missing:
             return None
 

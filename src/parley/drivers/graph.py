@@ -10,7 +10,7 @@ remembers the conversation by itself.
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol, Unpack, cast, get_args
 from weakref import WeakValueDictionary
@@ -29,9 +29,9 @@ from parley.drivers.framework import (
     PendingCall,
     framework_agent,
     text_of_part,
-    usage_of,
 )
 from parley.drivers.function import More
+from parley.drivers.graph_calls import MODEL_CALLS, ModelCalls, dumped, loaded, record_usage, use_step_cache
 from parley.errors import ConfigurationError
 from parley.execution.rules import ArtifactChunk, Content, Done, NeedInput, Output, Status, Text
 from parley.execution.turn import Turn
@@ -86,6 +86,7 @@ class GraphDriver:
         self._prepare = prepare
         self._history = history
         self._threads: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        use_step_cache()
 
     @property
     def agent(self) -> Agent:
@@ -103,7 +104,9 @@ class GraphDriver:
         compiled = self._graph
         if not compiled.checkpointer:
             compiled = compiled.copy({"checkpointer": await _LogSaver(work).restored()})
-        passage = _Passage(compiled, work, lambda: self._input(work))
+        calls = ModelCalls(work)
+        MODEL_CALLS.set(calls)
+        passage = _Passage(compiled, work, lambda: self._input(work), calls.earlier)
         state = await passage.run()
         for output in self._made(state, work.said):
             await work.say(output)
@@ -130,10 +133,14 @@ class GraphDriver:
 class _Passage:
     """One execution of the graph for one turn."""
 
-    def __init__(self, graph: CompiledGraph, work: FrameworkTurn, prepare: Callable[[], Any]) -> None:
+    def __init__(
+        self, graph: CompiledGraph, work: FrameworkTurn, prepare: Callable[[], Any], earlier: Container[str]
+    ) -> None:
+        """`earlier` has the ids of messages that an earlier turn has shown."""
         self._graph = graph
         self._work = work
         self._prepare = prepare
+        self._earlier = earlier
         self._mark = f"{work.turn.run_id}/{work.turn.number}"
         self._config: dict[str, Any] = {"configurable": {"thread_id": thread_of(work.turn)}}
         self._message: str | None = None
@@ -148,7 +155,7 @@ class _Passage:
         after = await self._state()
         if not self._work.said:
             # Messages that a node returned in another form than LangChain's are not streamed.
-            await self._work.text(_said(after.values, seen)[1])
+            await self._work.text(_said(after.values, seen, self._earlier)[1])
         if after.interrupts:
             _resumed(self._work, after.interrupts[0])
         return _mapping(after.values)
@@ -188,7 +195,7 @@ class _Passage:
             return
         message, _ = part
         text = _text(message)
-        if text and _is_said(message):
+        if text and _is_said(message) and message.id not in self._earlier:
             # Text that a model writes after a tool call starts a new paragraph.
             await self._work.text(text, begins=self._message not in (None, message.id))
             self._message = message.id
@@ -236,16 +243,7 @@ class _Calls(AsyncCallbackHandler):
     async def on_llm_end(self, response: LLMResult, **about: Any) -> None:
         for generation in (one for row in response.generations for one in row):
             if isinstance(generation, ChatGeneration):
-                self._record(generation.message)
-
-    def _record(self, message: Any) -> None:
-        counted = cast(Mapping[str, Any], getattr(message, "usage_metadata", None) or {})
-        told = cast(Mapping[str, Any], getattr(message, "response_metadata", None) or {})
-        details = cast(Mapping[str, Any], counted.get("input_token_details") or {})
-        model = told.get("model_name") or told.get("model")
-        usage = usage_of(model, counted.get("input_tokens"), counted.get("output_tokens"), details.get("cache_read"))
-        if usage is not None:
-            self._work.turn.record(usage)
+                record_usage(self._work, generation)
 
     async def on_tool_start(self, serialized: Any, input_str: str, *, inputs: Any = None, **about: Any) -> None:
         named = cast(Mapping[str, Any], serialized or {})
@@ -270,7 +268,7 @@ class _LogSaver(InMemorySaver):
 
     async def restored(self) -> "_LogSaver":
         """Load the checkpoints that are in the log."""
-        while (record := await self._work.recorded("checkpoint", self._number + 1)) is not None:
+        while (record := await self._work.recorded("checkpoint", str(self._number + 1))) is not None:
             self._number += 1
             self._load(fields_of(record))
         return self
@@ -301,7 +299,7 @@ class _LogSaver(InMemorySaver):
 
     async def _store(self, record: Fields) -> None:
         self._number += 1
-        await self._work.keep("checkpoint", self._number, record)
+        await self._work.keep("checkpoint", str(self._number), record)
 
     def _load(self, record: Fields) -> None:
         config: Any = {"configurable": record["config"]}
@@ -334,12 +332,10 @@ class _LogSaver(InMemorySaver):
         return whole
 
     def _dumped(self, value: Any) -> Json:
-        kind, body = self.serde.dumps_typed(value)
-        return [kind, base64.b64encode(body).decode()]
+        return dumped(value, self.serde)
 
-    def _loaded(self, dumped: Json) -> Any:
-        kind, body = cast(list[str], dumped)
-        return self.serde.loads_typed((kind, base64.b64decode(body)))
+    def _loaded(self, stored: Json) -> Any:
+        return loaded(stored, self.serde)
 
 
 def _place(config: Any) -> dict[str, Json]:
@@ -415,9 +411,9 @@ def _messages(values: Any) -> list[Any]:
     return cast(list[Any], found) if isinstance(found, list) else []
 
 
-def _said(values: Any, seen: int) -> tuple[str | None, str]:
+def _said(values: Any, seen: int, without: Container[str] = ()) -> tuple[str | None, str]:
     """Return the id of the last message that was said after the first `seen` ones, and the text of all of them."""
-    said = [one for one in _messages(values)[seen:] if _is_said(one)]
+    said = [one for one in _messages(values)[seen:] if _is_said(one) and one.id not in without]
     return said[-1].id if said else None, "\n\n".join(filter(None, map(_text, said)))
 
 
