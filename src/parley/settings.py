@@ -192,7 +192,9 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, _File(settings_cls)
+        # Looking up every setting takes longer than all else that a test of an agent in process does.
+        in_environment = any(name.upper().startswith(PREFIX) for name in os.environ)
+        return init_settings, *((env_settings,) if in_environment else ()), _File(settings_cls)
 
 
 class _File(TomlConfigSettingsSource):

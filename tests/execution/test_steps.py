@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import pytest
+from msgspec import Struct
+from pydantic import BaseModel
 
 from parley import AgentError, NeedInput, Text, Turn, Usage, agent
 from parley.clock import now_ms
@@ -98,6 +100,14 @@ async def quick() -> AsyncIterator[Server]:
 class Report:
     title: str
     pages: int
+
+
+class Model(BaseModel):
+    pages: int
+
+
+class Chapter(Struct):
+    title: str
 
 
 class Crashing:
@@ -198,14 +208,21 @@ async def test_a_result_has_the_declared_type_before_and_after_a_crash(quick: Se
     def plain() -> tuple[int, int]:
         return 1, 2
 
+    def model() -> Model:
+        return Model(pages=3)
+
+    async def struct() -> list[Chapter]:
+        return [Chapter("Sails")]
+
     def undeclared():
         return {"a": (1, 2)}
 
     @agent("stepper")
     async def stepper(turn: Turn):
         seen.append((await turn.step("write", write, "Ships"), await turn.step("plain", plain)))
+        seen.append((await turn.step("model", model), await turn.step("struct", struct)))
         seen.append(await turn.step("undeclared", undeclared))
-        if len(seen) == 2:
+        if len(seen) == 3:
             reached.set()
             await asyncio.Event().wait()
         yield Text("ok")
@@ -215,7 +232,7 @@ async def test_a_result_has_the_declared_type_before_and_after_a_crash(quick: Se
     await reached.wait()
     await quick.lose(outcome.run.id)
     await quick.ended(outcome.run.id)
-    assert seen == [(Report("Ships", 3), (1, 2)), {"a": [1, 2]}] * 2
+    assert seen == [(Report("Ships", 3), (1, 2)), (Model(pages=3), [Chapter("Sails")]), {"a": [1, 2]}] * 2
 
 
 async def test_a_large_result_is_stored_beside_the_log(server: Server) -> None:

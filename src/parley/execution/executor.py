@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -453,8 +453,9 @@ class Executor:
         for report in self._used(turn, scribe):
             await outbox.put(report)
 
-    def _used(self, turn: Turn | None, scribe: Scribe) -> list[Report]:
-        return [scribe.report(usage) for usage in turn.take_recorded()] if turn is not None else []
+    def _used(self, turn: Turn | None, scribe: Scribe) -> Sequence[Report]:
+        recorded = turn.take_recorded() if turn is not None else ()
+        return [scribe.report(usage) for usage in recorded] if recorded else ()
 
     async def _salvaged(self, driver: Driver, job: TurnJob, outbox: Outbox, ending: Report) -> Report:
         """Write the results of an interrupted turn to the log. Return its end, with the driver's reason if it gives

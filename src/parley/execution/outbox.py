@@ -42,12 +42,12 @@ class Outbox:
             # An agent that never pauses would otherwise fill the memory before anything is written.
             await asyncio.shield(self._flush())
 
-    async def commit(self, *reports: Report) -> None:
-        """Write some reports and all before them. Return when they are durable."""
+    def commit(self, *reports: Report) -> "asyncio.Future[Outcome]":
+        """Write some reports and all before them; awaiting the result waits until they are durable."""
         self._check()
         self._waiting.extend(reports)
         # Not shielded: the log writes commands also if the caller no longer waits for them.
-        await self._flush()
+        return self._flush()
 
     async def finish(self, ending: Report) -> Run:
         """Write everything, including the end of the turn. Return the resulting run."""
@@ -79,7 +79,9 @@ class Outbox:
         if any(map(is_delta, self._waiting)):
             # The first text after a step is not delayed.
             self._last_flush = asyncio.get_running_loop().time()
-        reports, self._waiting, self._size = joined(self._waiting), [], 0
+        reports, self._waiting, self._size = self._waiting, [], 0
+        if len(reports) > 1:
+            reports = joined(reports)
         emits = [Emit(self._epoch, report, self.upto) for report in reports]
         self._flight = self._commands.submit(self._run_id, *emits)
         return self._flight
@@ -109,8 +111,9 @@ class TurnJournal:
         self._attachments = attachments
         self._used = used
 
-    async def record(self, progress: Progress) -> None:
-        await self._outbox.commit(*self._used(), progress)
+    def record(self, progress: Progress) -> "asyncio.Future[Outcome]":
+        used = self._used()
+        return self._outbox.commit(*used, progress) if used else self._outbox.commit(progress)
 
     async def kept(self, parts: Parts) -> Parts:
         return await self._attachments.kept(parts)

@@ -33,8 +33,9 @@ Load = Callable[[Parts], Awaitable[Parts]]
 class StepJournal(Protocol):
     """Stores the records of steps in the log of the run."""
 
-    async def record(self, progress: Progress) -> None:
-        """Return when the record is durable. Raise if this executor no longer holds the run."""
+    def record(self, progress: Progress) -> Awaitable[object]:
+        """Write a record; awaiting the result waits until it is durable. Raise if this executor no longer holds the
+        run."""
         ...
 
     async def kept(self, parts: Parts) -> Parts:
@@ -142,7 +143,7 @@ class Steps:
             before = await self._attempts(call, work, args, before)
         if before.code:
             raise _failure(before)
-        body = await self._body(before)
+        body = _inline_body(before) or await self._loaded_body(before)
         return _decoded(body, work)
 
     async def sleep(self, seconds: float) -> None:
@@ -168,7 +169,7 @@ class Steps:
             output = Part(data=Raw(str(self._clock()).encode()))
             record = StepRecord(self._turn, number, name, output=output)
             await self._record(record, "")
-        return int(await self._body(record))
+        return int(_inline_body(record) or await self._loaded_body(record))
 
     def _next(self, name: str) -> tuple[int, str]:
         if self._closed:
@@ -220,38 +221,24 @@ class Steps:
         self, call: StepCall, attempt: int, work: Callable[..., Any], args: tuple[object, ...]
     ) -> StepRecord:
         began = self._monotonic()
-        output, error = await self._outcome(call, work, args)
-        took = round((self._monotonic() - began) * 1000)
-        if error is None:
-            record = StepRecord(self._turn, call.number, call.name, attempt, took, output)
-            await self._record(record, f"Step {call.name} finished." if call.shown else "")
-            return record
-        final = attempt > call.retries or isinstance(error, AgentError)
-        code, reason = _reason(call, error)
-        record = StepRecord(self._turn, call.number, call.name, attempt, took, None, code, reason, final)
-        await self._record(record, f"Step {call.name} failed{'' if final else ' and is retried'}: {reason}")
-        return record
-
-    async def _outcome(
-        self, call: StepCall, work: Callable[..., Any], args: tuple[object, ...]
-    ) -> tuple[Part | None, Exception | None]:
         try:
             working = _called(work, args, call.timeout_s)
             value = await (_inside(call.name, working) if call.number == KEYED else working)
         except Exception as error:  # noqa: BLE001 - a step may raise anything; the record says so
-            return None, error
-        return await self._output(call, value), None
+            record = _failed(self._turn, call, attempt, self._since(began), error)
+            again = "" if record.final else " and is retried"
+            await self._record(record, f"Step {call.name} failed{again}: {record.reason}")
+            return record
+        took, body = self._since(began), _encoded(call, value)
+        output = Part(data=Raw(body)) if len(body) <= INLINE_BYTES else await self._stored(body)
+        record = StepRecord(self._turn, call.number, call.name, attempt, took, output)
+        await self._record(record, f"Step {call.name} finished." if call.shown else "")
+        return record
 
-    async def _output(self, call: StepCall, value: object) -> Part:
-        try:
-            body = msgspec.json.encode(value, enc_hook=_encodable)
-        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-            raise StepNotStorable(
-                f"Step {call.name!r} returned {type(value).__name__}, which cannot be stored as JSON. Return text, "
-                "numbers, lists, dicts, dataclasses, msgspec structs or pydantic models."
-            ) from None
-        if len(body) <= INLINE_BYTES:
-            return Part(data=Raw(body))
+    def _since(self, began: float) -> int:
+        return round((self._monotonic() - began) * 1000)
+
+    async def _stored(self, body: bytes) -> Part:
         return (await self._journal.kept((Part(raw=body, media_type="application/json"),)))[0]
 
     async def _record(self, record: StepRecord, words: str) -> None:
@@ -260,12 +247,8 @@ class Steps:
         if record.number == KEYED:
             self._fresh[record.name] = record
 
-    async def _body(self, record: StepRecord) -> bytes:
-        if record.output is None:
-            return b"null"
-        if record.output.data is not UNSET:
-            return bytes(record.output.data)
-        (part,) = await self._journal.loaded((record.output,))
+    async def _loaded_body(self, record: StepRecord) -> bytes:
+        (part,) = await self._journal.loaded((record.output,) if record.output else ())
         return part.raw or b"null"
 
 
@@ -294,19 +277,33 @@ def _short(name: str) -> str:
     return f"{name[: MAX_NAME - 33]}…{hashlib.sha256(name.encode()).hexdigest()[:32]}"
 
 
-async def _called(work: Callable[..., Any], args: tuple[object, ...], timeout_s: float | None = None) -> object:
+def _called(work: Callable[..., Any], args: tuple[object, ...], timeout_s: float | None) -> Awaitable[object]:
     """Call the work: a coroutine function in the event loop, a plain function in a thread."""
-    if timeout_s is not None:
-        async with asyncio.timeout(timeout_s):
-            return await _called(work, args)
-    value = work(*args) if _is_coroutine(work) else await asyncio.to_thread(work, *args)
+    working = work(*args) if _is_coroutine(work) else _in_thread(work, args)
+    return working if timeout_s is None else _limited(working, timeout_s)
+
+
+async def _in_thread(work: Callable[..., Any], args: tuple[object, ...]) -> object:
+    value = await asyncio.to_thread(work, *args)
     return await cast(Awaitable[object], value) if inspect.isawaitable(value) else value
+
+
+async def _limited(working: Awaitable[object], timeout_s: float) -> object:
+    async with asyncio.timeout(timeout_s):
+        return await working
 
 
 def _is_coroutine(work: Callable[..., Any]) -> bool:
     """Return whether the work is a coroutine function. The flags of its code are faster to read than by inspect."""
     code = getattr(work, "__code__", None)
     return inspect.iscoroutinefunction(work) if code is None else bool(code.co_flags & inspect.CO_COROUTINE)
+
+
+def _failed(turn: int, call: StepCall, attempt: int, took: int, error: Exception) -> StepRecord:
+    """Return the record of a failed attempt. It is final if no attempt is left, or if the agent's author raised it."""
+    code, reason = _reason(call, error)
+    final = attempt > call.retries or isinstance(error, AgentError)
+    return StepRecord(turn, call.number, call.name, attempt, took, None, code, reason, final)
 
 
 def _reason(call: StepCall, error: Exception) -> tuple[str, str]:
@@ -324,6 +321,23 @@ def _failure(record: StepRecord) -> AgentError:
         tries = f" after {record.attempt} attempts" if record.attempt > 1 else ""
         return StepFailed(f"Step {record.name!r} failed{tries}. {record.reason}", step=record.name)
     return RecordedFailure(record.code, record.reason)
+
+
+def _encoded(call: StepCall, value: object) -> bytes:
+    try:
+        return msgspec.json.encode(value, enc_hook=_encodable)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        raise StepNotStorable(
+            f"Step {call.name!r} returned {type(value).__name__}, which cannot be stored as JSON. Return text, "
+            "numbers, lists, dicts, dataclasses, msgspec structs or pydantic models."
+        ) from None
+
+
+def _inline_body(record: StepRecord) -> bytes:
+    """Return the result that is in the record itself; nothing if it is stored as a blob."""
+    if record.output is None:
+        return b"null"
+    return b"" if record.output.data is UNSET else bytes(record.output.data)
 
 
 def _encodable(value: object) -> object:

@@ -257,8 +257,10 @@ class Turn:
         """Record tokens and cost in the log, as `yield Usage(…)` does, from code that cannot yield."""
         self._recorded.append(checked_usage(usage))
 
-    def take_recorded(self) -> list[Usage]:
+    def take_recorded(self) -> Sequence[Usage]:
         """Return the usage that was recorded since the last call."""
+        if not self._recorded:
+            return ()
         taken, self._recorded = self._recorded, []
         return taken
 
