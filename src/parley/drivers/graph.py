@@ -106,8 +106,10 @@ class GraphDriver:
             compiled = compiled.copy({"checkpointer": await _LogSaver(work).restored()})
         calls = ModelCalls(work)
         MODEL_CALLS.set(calls)
-        passage = _Passage(compiled, work, lambda: self._input(work), calls.earlier)
-        state = await passage.run()
+        try:
+            state = await _Passage(compiled, work, lambda: self._input(work), calls.earlier).run()
+        finally:
+            calls.close()
         for output in self._made(state, work.said):
             await work.say(output)
 

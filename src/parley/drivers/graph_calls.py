@@ -10,6 +10,7 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast
 
@@ -36,10 +37,28 @@ class ModelCalls:
 
     def __init__(self, work: FrameworkTurn) -> None:
         self.work = work
-        self.loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
+        self._awaited: set[Future[Any]] = set()
+        """Work that threads wait for."""
+        self._closed = False
         self.earlier: set[str] = set()
         """Ids of the messages that an earlier turn has shown."""
         self._counts: Counter[str] = Counter()
+
+    def awaited(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do some work in the loop of the turn, from the thread of a node that is a plain function."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._awaited.add(future)
+        future.add_done_callback(self._awaited.discard)
+        if self._closed:
+            future.cancel()
+        return future.result()
+
+    def close(self) -> None:
+        """Let no thread wait any longer, because the turn has ended."""
+        self._closed = True
+        for future in list(self._awaited):
+            future.cancel()
 
     def id_of(self, prompt: str, model: str) -> str:
         """Return the id of the next call with this prompt."""
@@ -112,12 +131,12 @@ class _StepCache(BaseCache):
         if calls is None or _in_loop():
             return None
         _ASKED.set(calls.id_of(prompt, llm_string))
-        return _awaited(calls, calls.find(_ASKED.get()))
+        return calls.awaited(calls.find(_ASKED.get()))
 
     def update(self, prompt: str, llm_string: str, return_val: Sequence[Generation]) -> None:
         calls = MODEL_CALLS.get()
         if calls is not None and not _in_loop():
-            _awaited(calls, calls.keep(_ASKED.get(), return_val))
+            calls.awaited(calls.keep(_ASKED.get(), return_val))
 
     async def alookup(self, prompt: str, llm_string: str) -> list[Generation] | None:
         calls = MODEL_CALLS.get()
@@ -143,11 +162,6 @@ def _in_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _awaited(calls: ModelCalls, work: Coroutine[Any, Any, T]) -> T:
-    """Run work in the loop of the turn, from the thread of a node that is a plain function."""
-    return asyncio.run_coroutine_threadsafe(work, calls.loop).result()
 
 
 def use_step_cache() -> None:
