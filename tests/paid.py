@@ -1,12 +1,13 @@
 """A model that counts its calls, and a server that is killed and started again on one store."""
 
 import asyncio
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from parley.client import Client, Json
-from parley.testing.processes import ServerProcess
+from tests.forked_server import ForkedServer, forking
 from tests.models.vendors import HANG, Asked, OpenAi, Reply, Vendor, answer, calling, serving_vendor
 from tests.paid_agents import STEPS
 
@@ -62,58 +63,49 @@ class CountingModel(Vendor):
         return calling(OpenAi, (f"call-{step}", "echo", f'{{"n": {step}}}'))
 
 
-class Site:
-    """One server after the other on one store."""
+async def ended(server: ForkedServer, task: str) -> Json:
+    async with Client(server.url) as client:
+        async for _ in client.tail(task):
+            pass
+        return await client.get(task)
 
-    def __init__(self, folder: Path, model: CountingModel, definitions: Sequence[Path], env: dict[str, str]) -> None:
-        self._folder = folder
-        self._definitions = list(definitions)
-        self._agents = model.agents
-        self._env = {**env, "MODEL_URL": model.url, "TEST_KEY": "k"}
-        self.server: ServerProcess | None = None
 
-    async def start(self) -> ServerProcess:
-        self.server = await ServerProcess.start(self._definitions, self._folder / "data", env=self._env)
-        return self.server
-
-    async def begin(self) -> list[str]:
-        return [await self._sent(agent) for agent in self._agents]
-
-    async def ended(self, task: str) -> Json:
-        assert self.server is not None
-        async with Client(self.server.url) as client:
-            async for _ in client.tail(task):
-                pass
-            return await client.get(task)
-
-    async def _sent(self, agent: str) -> str:
-        assert self.server is not None
-        async with Client(f"{self.server.url}/agents/{agent}") as client:
-            return (await client.send("go", configuration={"returnImmediately": True}))["task"]["id"]
+async def sent(server: ForkedServer, agent: str) -> str:
+    async with Client(f"{server.url}/agents/{agent}") as client:
+        return (await client.send("go", configuration={"returnImmediately": True}))["task"]["id"]
 
 
 async def pay(
-    folder: Path, agents: Sequence[str], definitions: Callable[[str], Sequence[Path]], env: dict[str, str]
+    folder: Path,
+    agents: Sequence[str],
+    definitions: Callable[[str], Sequence[Path]],
+    env: dict[str, str],
+    modules: Sequence[str] = (),
 ) -> tuple[CountingModel, list[Json]]:
     """Run ten-step agents, first undisturbed, then with a kill at each of their steps. Return the model with the calls
-    of the second time, and the tasks. `definitions` returns the agents' files for the URL of the model."""
-    async with serving_vendor(CountingModel(agents)) as model:
-        site = Site(folder, model, definitions(model.url), env)
-        server = await site.start()
-        for task in await site.begin():
-            ended = await site.ended(task)
-            assert ended["status"]["state"] == "TASK_STATE_COMPLETED", ended["status"]
+    of the second time, and the tasks. `definitions` returns the agents' files for the URL of the model. `modules` are
+    imported once for all servers."""
+    async with (
+        serving_vendor(CountingModel(agents)) as model,
+        forking(
+            definitions(model.url), folder / "data", {**env, "MODEL_URL": model.url, "TEST_KEY": "k"}, modules
+        ) as server,
+    ):
+        await server.start()
+        for task in [await sent(server, agent) for agent in agents]:
+            done = await ended(server, task)
+            assert done["status"]["state"] == "TASK_STATE_COMPLETED", done["status"]
         once = dict.fromkeys(range(1, STEPS + 1), 1)
         assert model.calls == dict.fromkeys(agents, once)
 
         model.killing = True
         model.clear()
-        tasks = await site.begin()
+        tasks = [await sent(server, agent) for agent in agents]
         for step in range(1, STEPS + 1):
             await asyncio.wait_for(model.all_at(step), 30)
-            await server.kill()
-            server = await site.start()
-        ends = [await site.ended(task) for task in tasks]
+            assert await server.kill() == -signal.SIGKILL
+            await server.start()
+        ends = [await ended(server, task) for task in tasks]
         assert await server.stop() == 0
     assert [end["status"]["state"] for end in ends] == ["TASK_STATE_COMPLETED"] * len(agents)
     for calls in model.calls.values():

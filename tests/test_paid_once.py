@@ -24,6 +24,7 @@ mcp:
     run: [{python}, {tools}]
 """
 FRAMEWORKS = ("pydantic-ai", "openai-agents", "langgraph")
+PACKAGES = ("pydantic_ai.models.openai", "agents", "langchain.agents", "parley.drivers.graph")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -50,7 +51,7 @@ async def test_a_model_is_paid_again_only_for_a_call_in_flight(tmp_path: Path, e
 async def test_the_model_of_a_framework_is_paid_again_only_for_a_call_in_flight(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
-    model, ends = await pay(tmp_path, FRAMEWORKS, lambda url: [HERE / "paid_frameworks.py"], env)
+    model, ends = await pay(tmp_path, FRAMEWORKS, lambda url: [HERE / "paid_frameworks.py"], env, PACKAGES)
     assert [end["artifacts"][0]["parts"][0]["text"] for end in ends] == ["Done."] * len(FRAMEWORKS)
     # A tool call may be in flight when the server is killed too.
     assert len(model.tools) == len(FRAMEWORKS) * (STEPS - 1)

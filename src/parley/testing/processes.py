@@ -13,7 +13,7 @@ from parley.testing.waiting import until
 
 __all__ = ["ServerProcess", "replicas"]
 
-_LISTENS = re.compile(r"listens on (\S+)")
+LISTENS = re.compile(r"listens on (\S+)")
 START_S = 60.0
 
 
@@ -136,7 +136,7 @@ async def _announced(process: asyncio.subprocess.Process) -> tuple[str, list[str
     seen: list[str] = []
     async for line in process.stderr:
         seen.append(line.decode(errors="replace"))
-        if found := _LISTENS.search(seen[-1]):
+        if found := LISTENS.search(seen[-1]):
             return found[1], seen
     raise RuntimeError("The server did not start:\n" + "".join(seen))
 
