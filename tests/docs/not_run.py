@@ -27,6 +27,12 @@ NOT_RUN = {
         "a2a-runtime pair --api-base https://parley.example.com --code 7Q2M-X4KD-93PA-HN5T",
     ): "the code is made up; the tutorial about agents behind NAT pairs with a real one",
     ("edge.md", "a2a-runtime start --command 'python3 answer.py'"): "it needs a paired profile",
+    ("howto/other-frameworks.md", "# adk_agent.py"): "tests/examples/test_frameworks.py serves it in its environment",
+    ("howto/other-frameworks.md", "# crew_agent.py"): "tests/examples/test_frameworks.py serves it in its environment",
+    (
+        "howto/other-frameworks.md",
+        "python -m venv crew && crew/bin/pip install parley-a2a crewai",
+    ): "make environments installs it",
     ("howto/postgresql.md", "createuser parley --pwprompt"): "it needs a superuser of your database server",
     ("index.md", "make run"): "it would set up a second environment and take the port 8200",
     (

@@ -70,6 +70,13 @@ class Gemini(Vendor):
         return b"data: " + json.dumps(chunk).encode() + b"\r\n\r\n"
 
 
+@pytest.mark.parametrize("example", ["adk_agent.py", "crew_agent.py", "sdk_executor.py"])
+def test_the_page_shows_the_whole_example(example: str) -> None:
+    page = (ROOT / "docs" / "howto" / "other-frameworks.md").read_text()
+    _, _, program = (EXAMPLES / example).read_text().partition('"""\n\n')
+    assert f"```python\n# {example}\n{program}```\n" in page
+
+
 async def test_a_google_adk_agent_streams_and_reports_its_usage(tmp_path: Path) -> None:
     program = program_of("google-adk")
     async with serving_vendor(Gemini()) as model:
