@@ -76,13 +76,15 @@ class Outbox:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if any(map(is_delta, self._waiting)):
+        reports, self._waiting, self._size = self._waiting, [], 0
+        if len(reports) == 1 and not is_delta(reports[0]):
+            # The usual case of a step.
+            self._flight = self._commands.submit(self._run_id, Emit(self._epoch, reports[0], self.upto))
+            return self._flight
+        if any(map(is_delta, reports)):
             # The first text after a step is not delayed.
             self._last_flush = asyncio.get_running_loop().time()
-        reports, self._waiting, self._size = self._waiting, [], 0
-        if len(reports) > 1:
-            reports = joined(reports)
-        emits = [Emit(self._epoch, report, self.upto) for report in reports]
+        emits = [Emit(self._epoch, report, self.upto) for report in joined(reports)]
         self._flight = self._commands.submit(self._run_id, *emits)
         return self._flight
 

@@ -213,27 +213,22 @@ class Steps:
             if attempt:
                 await asyncio.sleep(min(call.backoff_s * 2 ** (attempt - 1), MAX_BACKOFF_S))
             attempt += 1
-            record = await self._attempt(call, attempt, work, args)
+            began = self._monotonic()
+            try:
+                working = _called(work, args, call.timeout_s)
+                value = await (_inside(call.name, working) if call.number == KEYED else working)
+            except Exception as error:  # noqa: BLE001 - a step may raise anything; the record says so
+                record = _failed(self._turn, call, attempt, self._since(began), error)
+                again = "" if record.final else " and is retried"
+                words = f"Step {call.name} failed{again}: {record.reason}"
+            else:
+                took, body = self._since(began), _encoded(call, value)
+                output = Part(data=Raw(body)) if len(body) <= INLINE_BYTES else await self._stored(body)
+                record = StepRecord(self._turn, call.number, call.name, attempt, took, output)
+                words = f"Step {call.name} finished." if call.shown else ""
+            await self._record(record, words)
             if record.final:
                 return record
-
-    async def _attempt(
-        self, call: StepCall, attempt: int, work: Callable[..., Any], args: tuple[object, ...]
-    ) -> StepRecord:
-        began = self._monotonic()
-        try:
-            working = _called(work, args, call.timeout_s)
-            value = await (_inside(call.name, working) if call.number == KEYED else working)
-        except Exception as error:  # noqa: BLE001 - a step may raise anything; the record says so
-            record = _failed(self._turn, call, attempt, self._since(began), error)
-            again = "" if record.final else " and is retried"
-            await self._record(record, f"Step {call.name} failed{again}: {record.reason}")
-            return record
-        took, body = self._since(began), _encoded(call, value)
-        output = Part(data=Raw(body)) if len(body) <= INLINE_BYTES else await self._stored(body)
-        record = StepRecord(self._turn, call.number, call.name, attempt, took, output)
-        await self._record(record, f"Step {call.name} finished." if call.shown else "")
-        return record
 
     def _since(self, began: float) -> int:
         return round((self._monotonic() - began) * 1000)
