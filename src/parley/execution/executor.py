@@ -91,9 +91,16 @@ class TurnJob:
         self.grace: asyncio.TimerHandle | None = None
 
     def clear(self) -> None:
+        """Stop the timers of the turn."""
         for timer in (self.timer, self.grace):
             if timer is not None:
                 timer.cancel()
+
+    def close(self) -> None:
+        """Stop the timers, and drop what refers back to the job: then it is freed at once, not by the garbage
+        collector."""
+        self.clear()
+        self.task = self.turn = self.steps = None
 
 
 GRACE_S = 5.0
@@ -368,9 +375,9 @@ class Executor:
                     job.run = await self._turn(job, events)
                     turn.outcome = job.run.state.value
                 self._tell_ended(job.run)
-                events, job.overtaken = None, asyncio.Event()
                 if not job.run.ready or job.leaving or self._closing:
                     break
+                events, job.overtaken = None, asyncio.Event()
         except NotReady:
             tell("turn.not_needed", run=job.run.id, agent=job.run.agent)
         except (LateResult, LeaseLost) as error:
@@ -378,7 +385,7 @@ class Executor:
         except Exception as error:  # noqa: BLE001 - the log could not be written: the sweep finds the run
             tell("turn.broken", run=job.run.id, agent=job.run.agent, error=error)
         finally:
-            job.clear()
+            job.close()
             if self._jobs.get(job.run.id) is job:
                 del self._jobs[job.run.id]
             if job.slot_of is not None:
@@ -532,24 +539,19 @@ class Executor:
         return Steps(job.run.turns, events, journal, shown=shown, clock=self._clock, monotonic=self._monotonic)
 
     def _make_turn(self, spec: Agent, job: TurnJob, events: list[Event], view: View | None) -> Turn:
-        run, asked = job.run, 0
+        run = job.run
         newer = events[max(0, len(events) + run.version - events[-1].seq) :]
         if run.inputs > run.read or any(event.type == "input" for event in newer):
             job.overtaken.set()
-
-        async def ask(agent: str, text: str) -> View:
-            nonlocal asked
-            asked += 1
-            return await self._ask(run, turn.principal, asked, agent, text, max(map(hops_of, turn.inputs)))
-
-        async def recall(most: int) -> list[TurnRound]:
-            return await earlier_rounds(self._store, run, most, self._attachments.told)
-
+        # None of these refers to the turn: what a turn leaves behind is freed at once, not by the garbage collector.
+        ask, recall = partial(self._asked, run), partial(earlier_rounds, self._store, run, told=self._attachments.told)
         notes, load = partial(earlier_notes, self._store, run), self._attachments.loaded
-        turn = Turn(
+        return Turn(
             spec, run, events, ask, load, recall, notes, current(), job.overtaken, self.toolcalls, view, job.steps
         )
-        return turn
+
+    def _asked(self, run: Run, turn: Turn, number: int, agent: str, text: str) -> Awaitable[View]:
+        return self._ask(run, turn.principal, number, agent, text, max(map(hops_of, turn.inputs)))
 
     def _tell_ended(self, run: Run) -> None:
         tell(

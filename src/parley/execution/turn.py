@@ -105,7 +105,8 @@ class ToolCaller(Protocol):
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
-Ask = Callable[[str, str], Awaitable[View]]
+Ask = Callable[["Turn", int, str, str], Awaitable[View]]
+"""Asks another agent. Arguments: the asking turn, the number of the question, the agent, the text."""
 Load = Callable[[Parts], Awaitable[Parts]]
 Recall = Callable[[int], Awaitable[list[TurnRound]]]
 RecallNotes = Callable[[], Awaitable[dict[str, str]]]
@@ -144,7 +145,7 @@ class Turn:
         self._recall_notes = recall_notes
         self._tooling = tooling
         self._steps = steps
-        self._used = 0
+        self._used = self._questions = 0
         self._noted: dict[str, str] = {}
         self._recorded: list[Usage] = []
         self._folded = view
@@ -306,7 +307,8 @@ class Turn:
 
     async def ask(self, agent: str, text: str) -> Answer:
         """Ask another agent and wait. A turn that is resumed gets the same answer and starts no second run."""
-        return answer_of(await self._ask(agent, text))
+        self._questions += 1
+        return answer_of(await self._ask(self, self._questions, agent, text))
 
     @overload
     async def step(

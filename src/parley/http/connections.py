@@ -34,8 +34,48 @@ _LARGE = (
 )  # fmt: skip
 
 
+JOINED_BYTES = 64 * 1024
+"""Longest first piece of a body that is copied to be written together with the head."""
+
+
 class _HeadTooLarge(Exception):
     """Raised inside the parser, which turns it into an error of its own."""
+
+
+class _Reply:
+    """Transport of one response. It writes the head together with the first piece of the body, if that follows in the
+    same round of the event loop: a second write would be a second system call, and wake the client twice."""
+
+    __slots__ = ("_begun", "_held", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._begun = False
+        self._held = b""
+
+    def write(self, data: bytes) -> None:
+        if not self._begun:
+            self._begun, self._held = True, data
+            self._loop.call_soon(self._flush)
+        elif self._held and len(data) <= JOINED_BYTES:
+            head, self._held = self._held, b""
+            self._transport.write(head + data)
+        else:
+            self._flush()
+            self._transport.write(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def _flush(self) -> None:
+        if self._held:
+            head, self._held = self._held, b""
+            self._transport.write(head)
 
 
 # Why: docs/decisions/http.md#refuse-slow-and-endless-requests-at-the-connection
@@ -99,6 +139,9 @@ class GuardedConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._phase, self._received, self._since = "body", 0, self.loop.time()
         super().on_headers_complete()
+        if self.cycle:
+            # The handler of the request starts in the next round of the event loop.
+            self.cycle.transport = _Reply(self.transport, self.loop)  # type: ignore[assignment]
 
     def on_body(self, body: bytes) -> None:
         # Appending to bytes would copy the whole body again for each of many small chunks.

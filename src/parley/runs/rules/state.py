@@ -278,13 +278,21 @@ def _told(run: Run, at: int, event: Payload) -> dict[str, Any]:
 
 
 def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
+    # The events that nearly every run has come first: cases are tried in order.
     match event:
+        case InputReceived():
+            # A waiting run that got its answer is submitted again: accepted, and not yet being worked on.
+            state = State.SUBMITTED if run.state in WAITING else run.state
+            title = run.title or excerpt(shown(event.message))
+            return {"inputs": run.inputs + 1, "state": state, "trace": event.trace or run.trace, "title": title}
         case Started():
             return {
                 "state": State.WORKING, "owner": event.replica, "epoch": event.epoch, "started_at": at,
                 "read_before": run.read, "read": run.inputs, "turns": run.turns + (not run.resuming),
                 "resuming": False,
             }  # fmt: skip
+        case Completed() | Replied():
+            return _end(run, State.COMPLETED, at)
         case Progress() | ArtifactAdded() | ToolCalled() | ToolReturned() | Omitted():
             return {}
         case Planned():
@@ -299,13 +307,6 @@ def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
             return _forked(run, event)
         case Noted():
             return {"notes": {**run.notes, **event.notes}}
-        case InputReceived():
-            # A waiting run that got its answer is submitted again: accepted, and not yet being worked on.
-            state = State.SUBMITTED if run.state in WAITING else run.state
-            title = run.title or excerpt(shown(event.message))
-            return {"inputs": run.inputs + 1, "state": state, "trace": event.trace or run.trace, "title": title}
-        case Completed() | Replied():
-            return _end(run, State.COMPLETED, at)
         case ChildStarted():
             return {"children": (*run.children, event.child)}
         case TurnEnded():
