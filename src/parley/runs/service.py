@@ -432,13 +432,14 @@ class Exchange:
         """Wait until the run has ended or waits for the caller; with `ended`, only for its end. Return its view."""
         if not outcome.replayed and outcome.events and outcome.events[0].seq == 1:
             follower = self.continue_from(outcome)
-            view = await folded(outcome.events)
+            view = await folded(outcome.events, outcome.run)
         else:
             view = await self.view(outcome.run.id)
             follower = await self.follow(outcome.run.id, view.run.version)
         with follower:
             while not (view.run.ended if ended else view.run.settled):
-                view.feed(await follower.next())
+                events = await follower.next()
+                view.feed(events, follower.run)
         return view
 
     async def answered(self, outcome: Outcome) -> View:
@@ -529,7 +530,7 @@ class Exchange:
 
     def _published(self, run: Run, events: list[Event]) -> None:
         self.execution.logs.heard(run.id, events)
-        self.streams.publish(run.id, events)
+        self.streams.publish(run.id, events, run)
         self.growth.wake(run.id, run.version)
         self.listeners.grown(run.id)
         for told in self.listeners.change:

@@ -38,12 +38,15 @@ class Follower:
         "_until",
         "_waiter",
         "cursor",
+        "run",
         "run_id",
     )
 
     def __init__(self, streams: "Streams", run_id: RunId, after: int) -> None:
         self.run_id = run_id
         self.cursor = after
+        self.run: Run | None = None
+        """The run after the events that `next` returned last, if it is known: those committed here come with it."""
         self._streams = streams
         self._head = 0
         self._batches: deque[Portion] = deque()
@@ -72,6 +75,7 @@ class Follower:
         while True:
             if self._batches and (events := self._buffer_next()):
                 break
+            self.run = None
             if self.cursor < self._head:
                 events = await self._read()
                 break
@@ -111,6 +115,7 @@ class Follower:
             self._bytes -= portion.size
             fresh = batch if batch[0].seq > self.cursor else [e for e in batch if e.seq > self.cursor]
             if fresh and fresh[0].seq == self.cursor + 1:
+                self.run = portion.run
                 return fresh
             if fresh:
                 # An earlier event was not buffered: the store has all of them.
@@ -172,14 +177,17 @@ class Follower:
 
 
 class Portion(NamedTuple):
-    """Events that are rendered and written together, and the size of their content."""
+    """Events that are rendered and written together, the size of their content, and the run after them if it is
+    known."""
 
     events: list[Event]
     size: int
+    run: Run | None = None
 
 
-def portions(events: list[Event]) -> list[Portion]:
-    """Split events into portions of at most a page, with not much more content than PORTION_BYTES."""
+def portions(events: list[Event], run: Run | None = None) -> list[Portion]:
+    """Split events into portions of at most a page, with not much more content than PORTION_BYTES. `run` is the run
+    after all of them."""
     made: list[Portion] = []
     begin = size = 0
     for index, event in enumerate(events):
@@ -188,7 +196,7 @@ def portions(events: list[Event]) -> list[Portion]:
             made.append(Portion(events[begin:index], size))
             begin, size = index, 0
         size += weight
-    made.append(Portion(events[begin:] if begin else events, size))
+    made.append(Portion(events[begin:] if begin else events, size, run))
     return made
 
 
@@ -261,12 +269,13 @@ class Streams:
     def followers(self) -> int:
         return sum(len(watch.followers) for watch in self._watches.values())
 
-    def publish(self, run_id: RunId, events: list[Event]) -> None:
-        """Offer committed events, from any replica, to the followers of their run."""
+    def publish(self, run_id: RunId, events: list[Event], run: Run | None = None) -> None:
+        """Offer committed events, from any replica, to the followers of their run. `run` is the run after them, if it
+        is known."""
         watch = self._watches.get(run_id)
         if watch is not None:
             watch.head = max(watch.head, events[-1].seq)
-            for portion in portions(events):
+            for portion in portions(events, run):
                 for follower in watch.followers:
                     follower.offer(portion)
 

@@ -9,12 +9,15 @@ from parley.ids import RunId
 from parley.offload import off_loop_bytes, paced
 from parley.runs.attachments import Attachments
 from parley.runs.rules.events import ENDINGS, Event
+from parley.runs.rules.state import Run
 from parley.runs.rules.view import STATUS_TYPES, View
 from parley.runs.store import Head, Readable, Store
 from parley.runs.streams import PAGE, pages, read_all
 
 MOST_RECENT = 200
 """Maximum number of messages that are read from the end of a history; for more, the whole log is read."""
+NEW = 3
+"""Most events with which a run begins, unless it is a fork: none of them is an artifact."""
 SPARE = 16
 """Number of events read in addition to the requested messages, because some events contain no message."""
 
@@ -57,8 +60,13 @@ async def recent_view(store: Readable, head: Head, length: int, *, artifacts: bo
     return view
 
 
-async def folded(events: list[Event]) -> View:
-    """Return the view of a complete log that is in memory."""
+async def folded(events: list[Event], run: Run | None = None) -> View:
+    """Return the view of a complete log that is in memory. `run` is the run after it, if it is known: then the few
+    events of a new run need no fold."""
+    if run is not None and len(events) <= NEW and run.origin is None and run.orchestration is None:
+        recent = View.recent(run, events)
+        if recent is not None:
+            return recent
     view = View()
     async for some in paced(events):
         view.feed(some)

@@ -69,3 +69,18 @@ def test_the_end_of_a_log_says_what_the_whole_log_says(open_: bool, payloads: li
     assert not view.history or view.history == whole.history[-len(view.history) :]
     if latest[0].seq == 1:
         assert (view.history, view.reply) == (whole.history, whole.reply)
+
+
+@given(st.booleans(), st.lists(st.sampled_from(PAYLOADS), max_size=12), st.lists(st.sampled_from(PAYLOADS), max_size=6))
+def test_a_view_that_is_given_the_run_is_the_same_as_one_that_folds_it(
+    open_: bool, before: list[Payload], added: list[Payload]
+) -> None:
+    log = LogWriter()
+    log.append(Submitted("agent", ConversationId("c"), "local", open=open_), *before)
+    fed, folded = view_of(log.events), view_of(log.events)
+    length = len(log.events)
+    log.append(*added)
+    folded.feed(log.events[length:])
+    fed.feed(log.events[length:], folded.run)
+    assert (fed.run, fed.status, fed.history, fed.reply) == (folded.run, folded.status, folded.history, folded.reply)
+    assert (fed.artifacts, fed.metadata, fed.has_blobs) == (folded.artifacts, folded.metadata, folded.has_blobs)

@@ -178,17 +178,23 @@ class View:
             if isinstance(event.payload, ArtifactAdded):
                 self._add(event.payload)
 
-    def feed(self, events: Iterable[Event]) -> None:
+    def feed(self, events: Iterable[Event], after: Run | None = None) -> None:
+        """Apply events. `after` is the run after them, if it is known: then artifacts before the last event are added
+        without a fold, and the last event needs none."""
+        known = after.version if after is not None and after.orchestration is None else 0
         for event in events:
-            self.apply(event)
+            if event.seq < known and isinstance(event.payload, ArtifactAdded):
+                self._add(event.payload)
+            else:
+                self.apply(event, after if event.seq == known else None)
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: Event, after: Run | None = None) -> None:
         payload = event.payload
         if payload is None:
             # Erased: only its place in the chain remains.
             return
         before = self._run
-        self._run = evolve(before, event.run, event.seq, event.at, payload)
+        self._run = after or evolve(before, event.run, event.seq, event.at, payload)
         if self._run.orchestration is not None:
             self.orchestration = evolve_steps(self.orchestration, event)
         self.metadata = combined(self.metadata, task_metadata_of(payload))
