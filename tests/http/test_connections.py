@@ -126,9 +126,7 @@ async def test_a_large_body_is_not_copied_behind_its_head() -> None:
     body = bytes(JOINED_BYTES + 1)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await send(
-            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]}
-        )
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
         await send({"type": "http.response.body", "body": body})
 
     head, *rest = await _writes_of(app)

@@ -39,7 +39,6 @@ from parley.runs.rules.commands import Begin, Emit, Recover, Report, Wake
 from parley.runs.rules.content import hops_of
 from parley.runs.rules.events import Canceled, Completed, Event, Failed, Noted, Rejected, Suspended
 from parley.runs.rules.state import Run, State, lets_go
-from parley.runs.rules.transcript import TurnRound
 from parley.runs.rules.usage import Prices
 from parley.runs.rules.view import View
 from parley.runs.store import Store

@@ -438,8 +438,7 @@ class Exchange:
             follower = await self.follow(outcome.run.id, view.run.version)
         with follower:
             while not (view.run.ended if ended else view.run.settled):
-                events = await follower.next()
-                view.feed(events, follower.run)
+                view.feed(await follower.next(), follower.run)
         return view
 
     async def answered(self, outcome: Outcome) -> View:

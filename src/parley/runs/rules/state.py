@@ -278,8 +278,7 @@ def _told(run: Run, at: int, event: Payload) -> dict[str, Any]:
 
 
 def _changes(run: Run, at: int, event: Payload) -> dict[str, Any]:
-    # The events that nearly every run has come first: cases are tried in order.
-    match event:
+    match event:  # The events that nearly every run has come first: cases are tried in order.
         case InputReceived():
             # A waiting run that got its answer is submitted again: accepted, and not yet being worked on.
             state = State.SUBMITTED if run.state in WAITING else run.state
