@@ -257,13 +257,16 @@ def test_a_failed_run_shows_its_traceback_and_is_retried(server: Running, page: 
     expect(page.locator(".problem pre")).to_contain_text("ValueError: Not this time. token=[REDACTED]")
     expect(page.locator(".gantt li")).to_have_count(1)
     expect(page.locator(".gantt .bar[data-state=bad]")).to_have_count(1)
+    expect(page.locator(".run-head")).to_contain_text("failed")
+    expect(page.locator(".run-head .run-code")).to_have_text("agent_error")
     page.get_by_role("button", name="Retry").click()
     expect(page.get_by_text("A room above the harbour.")).to_be_visible()
     assert run not in page.url
     page.get_by_role("link", name="compare", exact=True).click()
     expect(page.get_by_role("heading", name="Compare runs")).to_be_visible()
     expect(page.locator(".figures").first).to_contain_text("agent_error")
-    expect(page.locator(".difference")).to_contain_text("A room above the harbour.")
+    expect(page.get_by_role("region", name="Difference of outputs")).to_contain_text("A room above the harbour.")
+    expect(page.get_by_role("region", name="Difference of turns, steps and tools")).to_contain_text("Turn 1 (failed)")
 
 
 def test_a_traceback_comes_live_and_only_to_administrators(server: Running, page: Page) -> None:
@@ -271,6 +274,7 @@ def test_a_traceback_comes_live_and_only_to_administrators(server: Running, page
         begun = visitor.post("/agents/fussy/try", {"text": "slowly fail"})
         page.goto(f"{server.console}/runs/{begun.headers['location'].rpartition('/')[2]}")
     expect(page.locator(".problem pre")).to_contain_text("ValueError")
+    expect(page.locator(".run-head .run-state")).to_have_text("failed")
     expect(page.locator(".gantt .bar[data-state=bad]")).to_have_count(1)
 
 
@@ -283,6 +287,26 @@ def test_a_run_is_forked_from_one_of_its_events(server: Running, made: dict[str,
     expect(page.locator("#fork").get_by_label("After event")).to_have_value("2")
     page.locator("#fork").get_by_role("button", name="Fork run").click()
     expect(page.locator(".facts")).to_contain_text("at event 2")
+
+
+def test_the_event_of_an_entry_is_shown_below_it(server: Running, made: dict[str, str], page: Page) -> None:
+    page.goto(f"{server.console}/runs/{made['accounts']}")
+    entry = page.locator(".entry[data-kind=you]")
+    link = entry.get_by_role("link", name="Show event 2")
+    link.click()
+    expect(entry.locator(".raw-event pre")).to_contain_text('"type": "input"')
+    link.click()
+    expect(entry.locator(".raw-event")).to_have_count(0)
+    tool = page.locator(".entry[data-kind=tool]")
+    tool.locator("summary").first.click()
+    tool.get_by_role("link", name="Show event").click()
+    expect(tool.locator(".raw-event pre")).to_contain_text('"type": "tool_call"')
+    page.goto(f"{server.url}{link.get_attribute('href')}")
+    expect(page.locator(".raw-event[open] .seq")).to_have_text("2")
+    with Visitor(server) as visitor:
+        headers = {"X-Requested-With": "parley"}
+        assert visitor.http.get(f"/runs/{made['echo']}/raw?event=999", headers=headers).status_code == 404
+        assert visitor.get(f"/runs/{made['echo']}/raw?event=x").status_code == 400
 
 
 def test_the_log_can_be_read_raw_and_followed_in_a_terminal(

@@ -28,6 +28,7 @@ from parley.push.service import Push
 from parley.records import Records
 from parley.runs.service import Exchange
 from parley.runs.tracebacks import Tracebacks
+from parley.runs.usage_reports import UsageReports
 from parley.security.credentials import Gate
 from parley.security.netguard import Guard, GuardedTransport
 from parley.security.outbound import LimitedTransport
@@ -125,7 +126,7 @@ async def open_console(
 ) -> AsyncGenerator[Console, None]:
     """Open the console. While it is open, metrics of this process are sampled and kept for an hour, and agents that
     were added at any replica are served at this one."""
-    settings, samples = beside.settings, Samples()
+    settings, samples, usage = beside.settings, Samples(), UsageReports(exchange.store)
     sessions = Sessions(secrets, int(settings.console_session_hours * 3600))
     desk = ConsoleContext(
         exchange,
@@ -139,6 +140,7 @@ async def open_console(
         beside,
         samples,
         newcomers,
+        usage,
     )
 
     async def look() -> None:
@@ -154,4 +156,5 @@ async def open_console(
     finally:
         for loop in loops:
             await loop.stop()
+        await usage.close()
         await newcomers.added.close()

@@ -31,6 +31,7 @@ from parley.runs.rules.agents import Agent
 from parley.runs.rules.state import Run
 from parley.runs.service import Exchange
 from parley.runs.tracebacks import Tracebacks
+from parley.runs.usage_reports import UsageReports
 from parley.security.credentials import Gate
 from parley.security.secrets import BrowserSession, Sessions
 from parley.settings import Settings
@@ -92,6 +93,7 @@ class ConsoleContext(Struct, frozen=True):
     beside: Beside
     samples: Samples
     newcomers: Newcomers
+    usage: UsageReports
 
     def agents(self, principal: Principal) -> list[Agent]:
         """The agents that a principal may use, sorted by name."""

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parley.clock import iso
 from parley.ids import RunId
-from parley.runs.rules.state import WAITING, Run, State
-from parley.runs.rules.usage import ModelTotals, merged, total
+from parley.runs.rules.state import WAITING, Run
+from parley.runs.rules.usage import ModelTotals, merged
 from parley.runs.service import Exchange
 from parley.runs.store import Listing, Store
 
@@ -254,50 +253,3 @@ async def sum_tree(store: Store, run: Run) -> UsageSum:
             totals = merged(totals, head.run.usage, MOST_MODELS)
             waiting += head.run.children
     return UsageSum(totals, len(seen), complete=not set(waiting) - seen)
-
-
-# Usage of all runs of a period, by several keys at once.
-
-
-class UsageCell(Struct, frozen=True):
-    """Usage of one model by one agent for one principal on one day (UTC)."""
-
-    day: str
-    principal: str
-    agent: str
-    model: str
-    totals: ModelTotals
-    runs: int
-
-
-class UsageReport(Struct, frozen=True):
-    cells: list[UsageCell]
-    runs: int
-    failed: int
-    after: tuple[int, str] | None = None
-    """Where the next report continues; None if all runs of the period were added up."""
-
-
-async def usage_report(store: Store, listing: Listing) -> UsageReport:
-    """Add up the usage of the runs that match, the newest first, at most `MOST_RUNS`."""
-    cells: dict[tuple[str, str, str, str], UsageCell] = {}
-    asked, runs, failed = replace(listing, limit=PAGE), 0, 0
-    while runs < MOST_RUNS:
-        page = await newest(store, asked)
-        for run in page.runs:
-            failed += run.state in (State.FAILED, State.REJECTED)
-            _add_cells(cells, run)
-        runs += len(page.runs)
-        if page.after is None:
-            return UsageReport(list(cells.values()), runs, failed)
-        asked = replace(asked, after=page.after)
-    return UsageReport(list(cells.values()), runs, failed, asked.after)
-
-
-def _add_cells(cells: dict[tuple[str, str, str, str], UsageCell], run: Run) -> None:
-    day = iso(run.created_at)[:10]
-    for model, used in run.usage.items():
-        key = (day, run.principal, run.agent, model)
-        before = cells.get(key)
-        totals = total({"before": before.totals, "now": used}) if before else used
-        cells[key] = UsageCell(*key, totals, before.runs + 1 if before else 1)

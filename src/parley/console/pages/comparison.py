@@ -31,6 +31,8 @@ class Side(Struct, frozen=True):
     usage: ModelTotals
     bars: list[Bar]
     begin: int
+    activity: str
+    """Turns, steps, tool calls, child runs and waits, one on a line."""
     counts: Counter[str]
     """Number of events of each type, of those that the bars are made of."""
 
@@ -61,6 +63,7 @@ class ComparisonPages:
             types=sorted({name for side in sides for name in side.counts}),
             inputs=await _different(sides[0].asked, sides[1].asked) if sides else [],
             outputs=await _different(sides[0].answered, sides[1].answered) if sides else [],
+            activity=await _different(sides[0].activity, sides[1].activity) if sides else [],
             candidates=await self._candidates(visit, run),
         )
 
@@ -90,8 +93,14 @@ class ComparisonPages:
             total(run.usage),
             gantt.bars[:MOST_BARS],
             gantt.begin,
+            "\n".join(_told(bar) for bar in gantt.bars[:MOST_BARS]),
             Counter(event.type for event in events),
         )
+
+
+def _told(bar: Bar) -> str:
+    name = bar.name if bar.kind in ("turn", "queued", "wait", "sleep") else f"{bar.kind} {bar.name}"
+    return f"{name} (failed)" if bar.state == "bad" else name
 
 
 async def _different(one: str, two: str) -> list[DiffLine]:

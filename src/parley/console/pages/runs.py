@@ -311,7 +311,10 @@ class RunPages:
 
     async def raw(self, visit: PageRequest) -> PageReply:
         run = await self._run(visit)
-        after = event_number(visit.query.get("after", "0"), "after")
+        chosen = event_number(visit.query.get("event", "0"), "event")
+        after = event_number(visit.query.get("after", "0"), "after") or max(chosen - 1, 0)
+        if chosen and visit.wants_fragment:
+            return await self._event(visit, run, chosen)
         events = await self._desk.exchange.store.read(run.id, after, RAW + 1)
         last = events[RAW - 1].seq if len(events) > RAW else 0
         return visit.page(
@@ -319,10 +322,18 @@ class RunPages:
             title="Raw events",
             run=run,
             events=events[:RAW],
+            chosen=chosen,
             next=last,
             first=not after,
             crumbs=[("Runs", "/runs"), (f"Run {run.id[-8:]}", run_path(run.id))],
         )
+
+    async def _event(self, visit: PageRequest, run: Run, seq: int) -> PageReply:
+        """One event, for a script that shows it in the timeline."""
+        events = await self._desk.exchange.store.read(run.id, seq - 1, 1)
+        if not events or events[0].seq != seq:
+            raise NotFound("This event is not stored any more.")
+        return visit.fragment("_event.html", run=run, event=events[0], open=True)
 
     async def part(self, visit: PageRequest) -> PageReply:
         """A file of an entry. Images may be displayed; all other files are downloads, never shown in the browser."""

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from parley.clock import iso, now_ms
 from parley.console.pages.runs import day_start
 from parley.console.request import ConsoleContext, Page, PageRequest
 from parley.console.responses import PageReply
-from parley.http.requests import page_cursor, place_token
-from parley.runs.listing import UsageCell, UsageReport, usage_report
 from parley.runs.rules.usage import ModelTotals, total
 from parley.runs.store import Listing
+from parley.runs.usage_reports import UsageCell
 
 DAYS = 30
 SHOWN = 15
@@ -24,12 +24,13 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class UsageRow(Struct, frozen=True):
-    """Usage by one key; `share` is relative to the largest row, in percent."""
+    """Usage by one key. The shares are relative to the largest row, in percent."""
 
     name: str
     totals: ModelTotals
     runs: int
-    share: float
+    share: float = 0
+    cost_share: float = 0
 
     @property
     def tokens(self) -> int:
@@ -45,7 +46,7 @@ class UsagePages:
 
     async def show(self, visit: PageRequest) -> PageReply:
         chosen = _chosen(visit)
-        report = await self._report(visit, chosen)
+        report = await self._desk.usage.report(self._listing(visit, chosen))
         cells = report.cells
         return visit.page(
             "usage.html",
@@ -54,19 +55,17 @@ class UsagePages:
             report=report,
             all=visit.principal.may("admin"),
             agents=self._desk.agents(visit.principal),
-            total=_row("", cells, 1),
+            total=_row("", cells),
             days=_by_day(cells, chosen["since"], chosen["until"]),
             tables=[
                 ("Principal", _grouped(cells, lambda cell: cell.principal)),
                 ("Agent", _grouped(cells, lambda cell: self._desk.name_of(cell.agent))),
                 ("Model", _grouped(cells, lambda cell: cell.model)),
             ],
-            next=place_token(report.after),
-            first=not visit.query.get("after"),
         )
 
     async def csv(self, visit: PageRequest) -> PageReply:
-        report = await self._report(visit, _chosen(visit))
+        report = await self._desk.usage.complete(self._listing(visit, _chosen(visit)))
         out = io.StringIO()
         table = csv.writer(out)
         table.writerow(
@@ -80,16 +79,14 @@ class UsagePages:
         headers = [(b"content-disposition", b'attachment; filename="usage.csv"')]
         return PageReply(out.getvalue().encode(errors="replace"), 200, b"text/csv; charset=utf-8", headers)
 
-    async def _report(self, visit: PageRequest, chosen: dict[str, str]) -> UsageReport:
+    def _listing(self, visit: PageRequest, chosen: dict[str, str]) -> Listing:
         owner = self._desk.owner(visit.principal)
-        listing = Listing(
+        return Listing(
             owner if owner is not None else chosen["principal"] or None,
             chosen["agent"] or None,
             created_from=day_start(chosen["since"], "since"),
             created_before=day_start(chosen["until"], "until", 1),
-            after=page_cursor(visit.query.get("after", "")),
         )
-        return await usage_report(self._desk.exchange.store, listing)
 
 
 def _chosen(visit: PageRequest) -> dict[str, str]:
@@ -102,37 +99,39 @@ def _chosen(visit: PageRequest) -> dict[str, str]:
     }
 
 
-def _row(name: str, cells: Iterable[UsageCell], most: float) -> UsageRow:
+def _row(name: str, cells: Iterable[UsageCell]) -> UsageRow:
     found = list(cells)
     used = total({str(number): cell.totals for number, cell in enumerate(found)})
-    tokens = used.input_tokens + used.output_tokens
-    return UsageRow(name, used, sum(cell.runs for cell in found), round(100 * tokens / max(most, 1), 1))
+    return UsageRow(name, used, sum(cell.runs for cell in found))
 
 
-def _grouped(cells: list[UsageCell], key: Callable[[UsageCell], str]) -> list[UsageRow]:
+def _rows(cells: list[UsageCell], key: Callable[[UsageCell], str]) -> list[UsageRow]:
     groups: dict[str, list[UsageCell]] = {}
     for cell in cells:
         groups.setdefault(key(cell), []).append(cell)
-    sums = {name: _row(name, found, 1).tokens for name, found in groups.items()}
-    most = max(sums.values(), default=1)
-    rows = [_row(name, found, most) for name, found in groups.items()]
-    return sorted(rows, key=lambda row: (-row.tokens, row.name))[:SHOWN]
+    rows = [_row(name, found) for name, found in groups.items()]
+    tokens = max((row.tokens for row in rows), default=0) or 1
+    costs = max((row.totals.cost or 0 for row in rows), default=0) or 1
+    return [
+        replace(row, share=_percent(row.tokens / tokens), cost_share=_percent((row.totals.cost or 0) / costs))
+        for row in rows
+    ]
+
+
+def _percent(share: float) -> float:
+    return round(100 * share, 1)
+
+
+def _grouped(cells: list[UsageCell], key: Callable[[UsageCell], str]) -> list[UsageRow]:
+    return sorted(_rows(cells, key), key=lambda row: (-row.tokens, row.name))[:SHOWN]
 
 
 def _by_day(cells: list[UsageCell], since: str, until: str) -> list[UsageRow]:
     """A row for every day of the period, at most the last 92."""
-    known = {row.name: row for row in _days(cells)}
+    known = {row.name: row for row in _rows(cells, lambda cell: cell.day)}
     end, begin = _date(until), max(_date(since), _date(until) - timedelta(days=91))
     names = [(begin + timedelta(days=number)).strftime("%Y-%m-%d") for number in range((end - begin).days + 1)]
-    return [known.get(name) or UsageRow(name, ModelTotals(), 0, 0) for name in names]
-
-
-def _days(cells: list[UsageCell]) -> list[UsageRow]:
-    groups: dict[str, list[UsageCell]] = {}
-    for cell in cells:
-        groups.setdefault(cell.day, []).append(cell)
-    most = max((_row(day, found, 1).tokens for day, found in groups.items()), default=1)
-    return [_row(day, found, most) for day, found in groups.items()]
+    return [known.get(name) or UsageRow(name, ModelTotals(), 0) for name in names]
 
 
 def _date(text: str) -> datetime:

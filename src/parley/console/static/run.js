@@ -11,6 +11,7 @@ class RunTimeline extends HTMLElement {
 
   connectedCallback() {
     this.addEventListener("submit", (event) => this.#submitted(event));
+    this.addEventListener("click", (event) => this.#clicked(event));
     if ("still" in this.dataset) return;
     this.#stop = follow(this.dataset.src, this.dataset.after, (told, id) => this.#heard(told, id));
   }
@@ -26,6 +27,7 @@ class RunTimeline extends HTMLElement {
     if (told.panel) {
       this.dataset.state = told.state;
       this.querySelector(".panel-slot").replaceChildren(fragment(told.panel));
+      document.querySelector(".run-state")?.replaceChildren(this.querySelector(".panel .badge").cloneNode(true));
     }
     this.dataset.after = id;
     tellTimes(this);
@@ -48,6 +50,19 @@ class RunTimeline extends HTMLElement {
     } else {
       this.querySelector(".entries").append(made);
     }
+  }
+
+  // An entry's event is shown below it. With a modifier key the link opens its page, as links do.
+  async #clicked(event) {
+    const link = event.target.closest(".show-event");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    const entry = link.closest(".entry");
+    const shown = entry.querySelector(":scope > .raw-event");
+    if (shown) return shown.remove();
+    const reply = await fetch(link.href, { headers: { "X-Requested-With": "parley" } }).catch(() => null);
+    if (reply?.ok) entry.append(fragment(await reply.text()));
+    else location.assign(link.href);
   }
 
   async #submitted(event) {

@@ -68,7 +68,7 @@ def merged(totals: Totals, more: Totals, most: int = MAX_MODELS) -> dict[str, Mo
     result = dict(totals)
     for model, one in more.items():
         name = model if model in result or len(result) < most else OTHER
-        result[name] = _plus(result[name], one) if name in result else one
+        result[name] = plus(result[name], one) if name in result else one
     return result
 
 
@@ -76,7 +76,7 @@ def total(totals: Totals) -> ModelTotals:
     """Return the sum over all models."""
     result = ModelTotals()
     for one in totals.values():
-        result = _plus(result, one)
+        result = plus(result, one)
     return result
 
 
@@ -108,7 +108,8 @@ def missing(reported: Totals, known: Totals) -> Iterable[Usage]:
             yield Usage(model, counts[0], counts[1], min(counts[2], counts[0]), cost)
 
 
-def _plus(one: ModelTotals, two: ModelTotals) -> ModelTotals:
+def plus(one: ModelTotals, two: ModelTotals) -> ModelTotals:
+    """Return the sum of the totals of one model."""
     costs = [cost for cost in (one.cost, two.cost) if cost is not None]
     return ModelTotals(
         one.input_tokens + two.input_tokens,
