@@ -15,12 +15,16 @@ import pytest
 from msgspec import Struct
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.console.fitness import serious
+
 HERE = Path(__file__).parent
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 AGENTS = [str(HERE / "agents.py"), str(HERE / "accounts.yaml")]
 BIN = Path(sys.executable).parent
 _LISTENS = re.compile(r"listens on (\S+)")
 _skipped: list[str] = []
+VIEW = os.environ.get("CONSOLE_VIEW", "")
+"""A width and a colour scheme, such as `390-dark`: every test drives the console so, and axe looks at where it ends."""
 expect.set_options(timeout=15_000)
 """A machine that is busy with other things is slow, not wrong."""
 
@@ -98,15 +102,22 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     """A fresh browser profile; the test fails when a script does, or when the policy refuses something."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    width, _, scheme = (VIEW or "1280-light").partition("-")
+    context = browser.new_context(
+        viewport={"width": int(width), "height": 900},
+        color_scheme="dark" if scheme == "dark" else "light",
+        reduced_motion="reduce",
+    )
     page = context.new_page()
     page.set_default_timeout(10_000)
     troubles: list[str] = []
     page.on("pageerror", lambda error: troubles.append(str(error)))
     page.on("console", lambda said: troubles.append(said.text) if "Content Security Policy" in said.text else None)
     yield page
+    findings = serious(page) if VIEW and page.url.startswith("http") else []
     context.close()
     assert troubles == []
+    assert findings == []
 
 
 def send(server: Running, agent: str, text: str, key: str | None = None) -> str:

@@ -24,11 +24,15 @@ def check(browser: Browser, name: str, visit: Callable[[Page], object]) -> None:
         page.wait_for_timeout(100)
         assert 0 < sum(sizes) < MOST_BYTES, f"{name}: {sum(sizes):.0f} bytes"
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} at {width}"
-        found = Axe().run(page).response["violations"]
-        serious = [
-            (one["id"], [node["html"][:120] for node in one["nodes"]])
-            for one in found
-            if one["impact"] in ("serious", "critical")
-        ]
-        assert serious == [], f"{name}, {scheme}"
+        assert serious(page) == [], f"{name}, {scheme}"
         context.close()
+
+
+def serious(page: Page) -> list[tuple[str, list[str]]]:
+    """Return the serious findings of axe on a page as it is now."""
+    found = Axe().run(page).response["violations"]
+    return [
+        (one["id"], [node["html"][:120] for node in one["nodes"]])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]

@@ -104,7 +104,7 @@ def _trip(visitor: Visitor) -> str:
 def _large(visitor: Visitor) -> str:
     begun = visitor.post("/orchestrations", {"agent": "large", "text": "the archive"})
     large = begun.headers["location"].rpartition("/")[2]
-    _until(lambda: visitor.get(f"/orchestrations/{large}").text, lambda text: "50 of 50 steps" in text)
+    _until(lambda: visitor.get(f"/orchestrations/{large}").text, lambda text: "200 of 200 steps" in text)
     return large
 
 

@@ -61,8 +61,8 @@ def test_a_large_plan_is_searched_zoomed_and_jumped_in(server: Running, page: Pa
     with Visitor(server) as visitor:
         reply = visitor.post("/orchestrations", {"agent": "large", "text": "Everything"})
         page.goto(f"{server.console}{reply.headers['location'].removeprefix('/console')}")
-    expect(page.locator(".graph .node")).to_have_count(50)
-    expect(page.locator(".panel")).to_contain_text("completed")
+    expect(page.locator(".graph .node")).to_have_count(200)
+    expect(page.locator(".panel")).to_contain_text("200 of 200 steps")
     box = page.locator(".graph-box")
     page.get_by_role("button", name="Fit").click()
     assert box.evaluate("box => box.scrollWidth <= box.clientWidth && box.scrollHeight <= box.clientHeight")
@@ -71,13 +71,13 @@ def test_a_large_plan_is_searched_zoomed_and_jumped_in(server: Running, page: Pa
     expect(page.locator(".zoom")).not_to_have_text(before)
     box.press("0")
     expect(page.locator(".zoom")).to_have_text(before)
-    page.get_by_label("Search steps").fill("part 37")
+    page.get_by_label("Search steps").fill("part 137")
     expect(page.locator(".step-row:visible")).to_have_count(1)
     expect(page.locator(".found")).to_have_text("1 found")
     page.get_by_label("Search steps").fill("")
     page.locator(".critical-path a").last.click()
-    expect(page.locator("#step-50")).to_be_in_viewport()
-    expect(page.locator("#node-50")).to_have_class(re.compile("chosen"))
+    expect(page.locator("#step-200")).to_be_in_viewport()
+    expect(page.locator("#node-200")).to_have_class(re.compile("chosen"))
 
 
 def test_a_failed_step_is_one_click_away(server: Running, page: Page) -> None:

@@ -94,6 +94,20 @@ def test_several_runs_are_canceled_and_retried_at_once(server: Running, page: Pa
     assert page.context.request.post(f"{server.console}/runs/cancel", form={"run.x": "1"}).status == 403
 
 
+def test_all_matching_runs_are_retried_at_once(server: Running, page: Page) -> None:
+    for number in range(33):
+        send(server, "echo", f"everymatch {number}")
+    page.goto(f"{server.console}/runs?q=everymatch")
+    retry = page.get_by_role("button", name="Retry selected")
+    expect(retry).to_be_disabled()
+    page.get_by_label("All matching runs").check()
+    retry.click()
+    expect(page.get_by_text("Done for 33 runs.")).to_be_visible()
+    page.goto(f"{server.console}/runs?q=everymatch+17")
+    expect(page.locator(".run-row")).to_have_count(2)
+    expect(page.get_by_label("All matching runs")).to_have_count(0)
+
+
 @pytest.mark.slow
 def test_pages_follow_each_other_and_miss_no_run(server: Running, page: Page) -> None:
     sent = {send(server, "echo", f"number {number}") for number in range(35)}

@@ -35,7 +35,7 @@ def test_the_definition_in_the_page_is_complete(tmp_path: Path) -> None:
         ("[{id: a}]", "agent: is missing"),
         ("[{id: a, agent: x, input: '{{steps.b.output}}'}]", "so it must depend on it"),
         ("[{id: a, agnet: x}]", "did you mean agent?"),
-        ("[]", "1 to 50 steps"),
+        ("[]", "1 to 200 steps"),
     ],
 )
 def test_what_is_wrong_is_told(tmp_path: Path, steps: str, message: str) -> None:

@@ -16,8 +16,8 @@ from parley.orchestrations.rules.plan import (
 from tests.orchestrations.plans import step
 
 WRONG: dict[str, tuple[list[Step], str]] = {
-    "nothing": ([], "1 to 50 steps"),
-    "too many": ([step(f"s{n}") for n in range(MAX_STEPS + 1)], "1 to 50 steps"),
+    "nothing": ([], "1 to 200 steps"),
+    "too many": ([step(f"s{n}") for n in range(MAX_STEPS + 1)], "1 to 200 steps"),
     "twice": ([step("a"), step("a")], "Two steps"),
     "id": ([step("a b")], "must contain only letters"),
     "missing": ([step("a", "b")], "depends on b, which is not a step of the plan"),

@@ -1,8 +1,9 @@
 """Pages for runs: the filtered list, and one run with its live timeline."""
 
+import asyncio
 import re
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from urllib.parse import parse_qsl, urlencode
@@ -34,6 +35,10 @@ PAGE = 30
 WAITS = "waiting"
 """Filter value for runs that wait for input, in any state."""
 MAX_FILTER = 200
+MOST_AT_ONCE = 1000
+"""Runs that one action on all matching runs changes."""
+AT_ONCE = 50
+"""Runs of these that are changed side by side."""
 _ID_START = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{0,27}")
 """A text that is taken for the beginning of a run's id."""
 
@@ -73,7 +78,7 @@ class RunsPages:
         ]
 
     async def list(self, visit: PageRequest) -> PageReply:
-        chosen = _filters(visit)
+        chosen = _filters(visit.query)
         if (found := await self._named(visit, chosen)) is not None:
             return redirect(run_path(found.id))
         shelf = await self._read(visit, chosen)
@@ -87,12 +92,13 @@ class RunsPages:
             states=[one.value for one in State],
             chosen=chosen,
             all=visit.principal.may("admin"),
+            most=MOST_AT_ONCE,
             done=_outcome(visit),
         )
 
     async def live(self, visit: PageRequest) -> PageStream:
         """Stream the first page of the list as it changes."""
-        chosen, every = _filters(visit), visit.principal.may("admin")
+        chosen, every = _filters(visit.query), visit.principal.may("admin")
 
         async def read() -> LiveRows:
             runs = (await self._read(visit, chosen)).runs
@@ -108,7 +114,9 @@ class RunsPages:
         return live_list(self._desk.exchange, read)
 
     async def _read(self, visit: PageRequest, chosen: RunFilters) -> RunListing:
-        after = page_cursor(visit.query.get("after", ""))
+        return await self._listed(visit, chosen, page_cursor(visit.query.get("after", "")))
+
+    async def _listed(self, visit: PageRequest, chosen: RunFilters, after: tuple[int, str] | None) -> RunListing:
         owner = self._desk.owner(visit.principal)
         listing = Listing(
             owner if owner is not None else chosen.principal or None,
@@ -139,21 +147,32 @@ class RunsPages:
 
         async def handle(visit: PageRequest) -> PageReply:
             form = await visit.form()
-            chosen = [name.removeprefix("run.") for name in form if name.startswith("run.")]
+            filters = _filters(dict(parse_qsl(form.get("query", "")[:4000])))
+            if "all" in form:
+                chosen = await self._matching(visit, filters)
+            else:
+                chosen = [name.removeprefix("run.") for name in form if name.startswith("run.")]
             if not chosen:
                 raise Invalid("Select at least one run.", field="run")
             refused = 0
-            for run_id in chosen:
-                try:
-                    await act(visit, run_id)
-                except ParleyError:
-                    refused += 1
-            back = dict(parse_qsl(form.get("query", "")[:4000]))
-            named = {name: value for name, value in back.items() if name in RunFilters.__struct_fields__}
+            for first in range(0, len(chosen), AT_ONCE):
+                some = chosen[first : first + AT_ONCE]
+                refused += sum(await asyncio.gather(*(_refused(act(visit, run_id)) for run_id in some)))
             told = {"done": len(chosen) - refused, "refused": refused}
-            return redirect(f"/runs?{urlencode({**named, **told})}")
+            return redirect(f"/runs?{urlencode({**filters.query, **told})}")
 
         return handle
+
+    async def _matching(self, visit: PageRequest, chosen: RunFilters) -> Sequence[str]:
+        """The newest runs that match the filters, on all pages."""
+        found: list[str] = []
+        after: tuple[int, str] | None = None
+        while len(found) < MOST_AT_ONCE:
+            page = await self._listed(visit, chosen, after)
+            found += [run.id for run in page.runs]
+            if (after := page.after) is None:
+                break
+        return found[:MOST_AT_ONCE]
 
     async def _cancel(self, visit: PageRequest, run_id: str) -> None:
         run = await self._desk.exchange.visible(run_id, visit.principal)
@@ -163,8 +182,15 @@ class RunsPages:
         await self._desk.exchange.retry(run_id, visit.principal)
 
 
-def _filters(visit: PageRequest) -> RunFilters:
-    query = visit.query
+async def _refused(act: Awaitable[object]) -> bool:
+    try:
+        await act
+    except ParleyError:
+        return True
+    return False
+
+
+def _filters(query: Mapping[str, str]) -> RunFilters:
     given = (
         query.get("q", ""),
         query.get("state", ""),

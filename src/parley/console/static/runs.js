@@ -30,9 +30,10 @@ class RunList extends HTMLElement {
 
   #count() {
     const count = this.#boxes().filter((box) => box.checked).length;
-    this.querySelector(".picked").textContent = count ? `${count} selected` : "";
-    this.querySelector(".bulk").classList.toggle("some", count > 0);
-    for (const button of this.querySelectorAll(".bulk button")) button.disabled = !count;
+    const every = this.querySelector(".pick-every input")?.checked;
+    this.querySelector(".picked").textContent = every ? "" : count ? `${count} selected` : "";
+    this.querySelector(".bulk").classList.toggle("some", every || count > 0);
+    for (const button of this.querySelectorAll(".bulk button")) button.disabled = !every && !count;
   }
 }
 customElements.define("run-list", RunList);

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from parley.errors import PlanInvalid
 from parley.json_values import Json
 
-MAX_STEPS = 50
+MAX_STEPS = 200
+MAX_PARALLEL = 50
 MAX_RETRY_DELAY_MS = 60_000
 
 STEP_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
@@ -89,7 +90,7 @@ def rules_with(
 
 def check_rules(rules: Rules) -> None:
     for name, least, most in (
-        ("max_parallel", 1, MAX_STEPS),
+        ("max_parallel", 1, MAX_PARALLEL),
         ("step_timeout_ms", 1, 7 * 24 * 3600 * 1000),
         ("max_retries", 0, 20),
         ("retry_delay_ms", 0, MAX_RETRY_DELAY_MS),
