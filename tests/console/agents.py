@@ -33,6 +33,7 @@ EVIL = (
     "<script>window.pwned = 1; alert('script')</script><img src=/console/evil-image onerror=alert(2)>\n\n"
     "[a link](javascript:alert(3)) ![picture](/console/evil-picture) <iframe src=/console/evil-frame></iframe>\n\n"
     "[data](data:text/html,<script>alert(4)</script>) "
+    "\U0001f469\u200d\U0001f467 Z\u0351\u036b\u0343\u0328 "
     "\x00\x07\x1b[31m\x7f \u202eright to left\u202c \u05d0\u05d1\u05d2\n\n"
     "<style>body{display:none}</style></div></li></main><h1 id=content>taken over</h1>"
 )

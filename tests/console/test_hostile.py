@@ -55,13 +55,14 @@ def test_a_run_shows_it_as_text(server: Running, run: str, wary: Page) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/inbox", "/runs", "/agents", "/agents/evil", "/runs?agent=evil", "raw", "/usage", "/operations",
+        "/inbox", "/runs", "/agents", "/agents/evil", "/runs?agent=evil", "/usage", "/operations",
+        "/runs/{run}/raw", "/runs/{run}/compare?other={run}",
         "/agents?q=%3Cimg+src%3Dx+onerror%3Dalert(9)%3E%22%3E%3Cscript%3E",
         "/runs?q=%3Cimg+src%3Dx+onerror%3Dalert(9)%3E",
     ],
 )  # fmt: skip
 def test_every_other_page_does_too(path: str, server: Running, run: str, wary: Page) -> None:
-    wary.goto(f"{server.console}{f'/runs/{run}/raw' if path == 'raw' else path}")
+    wary.goto(f"{server.console}{path.format(run=run)}")
     expect(wary.get_by_role("navigation", name="Sections")).to_be_visible()
     assert wary.locator("main").count() == 1
     assert wary.locator("main script, main iframe, main style, main [onerror]").count() == 0

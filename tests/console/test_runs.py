@@ -1,6 +1,9 @@
 """The list of runs, a run's page, and what can be done with it."""
 
+import json
 import re
+import shlex
+import subprocess
 
 import httpx2
 import pytest
@@ -332,6 +335,10 @@ def test_the_log_can_be_read_raw_and_followed_in_a_terminal(
     page.get_by_role("button", name="Copy command").click()
     expect(page.locator(".copied")).to_have_count(1)
     assert page.evaluate("navigator.clipboard.readText()") == command
+    page.get_by_role("button", name="Copy as curl").click()
+    expect(page.locator(".copied")).to_have_count(2)
+    sent = subprocess.run(shlex.split(page.evaluate("navigator.clipboard.readText()")), capture_output=True, check=True)
+    assert json.loads(sent.stdout)["task"]["history"][0]["parts"] == [{"text": "Lisbon"}]
     page.get_by_role("link", name="View raw events").click()
     expect(page.locator(".raw li").first).to_contain_text("submitted")
     page.locator(".raw summary").first.click()

@@ -9,7 +9,7 @@ from functools import partial
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from parley.clock import now_ms
@@ -27,7 +27,7 @@ from parley.runs.listing import RunListing, newest, place_in_queue, waiting
 from parley.runs.requests import Branch, Send
 from parley.runs.rules.answers import AnswerForm, answer_form, answer_parts
 from parley.runs.rules.content import Message, Part, text_of, text_part
-from parley.runs.rules.events import content_of
+from parley.runs.rules.events import InputReceived, content_of
 from parley.runs.rules.state import Run, State
 from parley.runs.store import Listing
 
@@ -243,6 +243,8 @@ def _state(name: str) -> State | None:
 ENTRIES = 100
 RAW = 50
 MOST_CHILDREN = 50
+MAX_COMMAND = 16_000
+"""Characters of a message that a command for the terminal repeats whole."""
 
 
 class RunSeen(Struct):
@@ -295,7 +297,7 @@ class RunPages:
             past=bool(before),
             base_url=self._desk.base_url,
             fork_at=event_number(visit.query.get("fork", "") or "0", "fork"),
-            curl=self._curl(seen.run),
+            curl=await self._curl(seen.run),
         )
 
     async def fragment(self, visit: PageRequest) -> PageReply:
@@ -318,10 +320,16 @@ class RunPages:
         found = [head.run for head in heads if head is not None]
         return tuple(child for child in found if self._desk.exchange.permits(child, visit.principal))
 
-    def _curl(self, run: Run) -> str:
-        """A command that sends the first message of a run again."""
-        message = {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": run.title}]}
+    async def _curl(self, run: Run) -> str:
+        """A command that sends the first message of a run again, without its files."""
+        events = await self._desk.exchange.store.read_types(run.id, ("input",), 0, 1)
+        sent = events[0].payload if events else None
+        given = sent.message.parts if isinstance(sent, InputReceived) else ()
+        parts = [{"data": part.data} if part.text is None else {"text": part.text} for part in given if _is_plain(part)]
+        message = {"messageId": new_id(), "role": "ROLE_USER", "parts": parts or [{"text": run.title}]}
         body = msgspec.json.encode({"message": message}).decode()
+        if len(body) > MAX_COMMAND:
+            body = msgspec.json.encode({"message": {**message, "parts": [{"text": run.title}]}}).decode()
         key = '-H "X-API-Key: $PARLEY_API_KEY" ' if self._desk.beside.settings.auth == "required" else ""
         address = shlex.quote(f"{self._desk.base_url}/agents/{run.agent}/message:send")
         return f"curl {address} -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' {key}-d {shlex.quote(body)}"
@@ -433,6 +441,10 @@ class RunPages:
         place, form = await place_in_queue(exchange, run), answer_form(timeline.expects)
         traceback = await self._desk.beside.tracebacks.read(current, visit.principal)
         return RunSeen(current, shown[-ENTRIES:], earlier, place, form, traceback, timeline.decisions)
+
+
+def _is_plain(part: Part) -> bool:
+    return part.data is not UNSET or (part.text is not None and part.filename is None)
 
 
 def event_number(text: str, field: str) -> int:
