@@ -96,7 +96,7 @@ class UsageSpan(Struct):
     """The ended runs of an hour or a day added up, and the runs that have not ended."""
 
     day: str
-    sums: UsageSums = field(default_factory=UsageSums)
+    sums: UsageSums
     unfinished: list[RunId] = []
     earlier: int | None = None
     """Creation (ms) of the newest run before the span; None if there is none."""
@@ -171,30 +171,28 @@ class UsageReports:
 
     async def _read(self, listing: Listing, begin: int, end: int, most: int | None) -> tuple[UsageSpan, list[Run]]:
         """Read the runs of a span, at most that many; return it with its runs that have not ended."""
-        span, unfinished, left = UsageSpan(iso(begin)[:10]), list[Run](), most
+        day, sums, unfinished, left = iso(begin)[:10], UsageSums(), list[Run](), most
         asked = Listing(listing.principal, listing.agent, after=(end, ""), limit=PAGE)
         while left is None or left > 0:
             page = await newest(self._store, asked)
             runs = [run for run in page.runs if run.created_at >= begin]
             for run in runs:
                 if run.ended:
-                    span.sums.add(run, span.day)
+                    sums.add(run, day)
                 else:
                     unfinished.append(run)
             left = None if left is None else left - len(runs)
             if len(runs) < len(page.runs) or page.after is None:
-                span.earlier = page.runs[len(runs)].created_at if len(runs) < len(page.runs) else None
-                span.unfinished = [run.id for run in unfinished]
-                return span, unfinished
+                earlier = page.runs[len(runs)].created_at if len(runs) < len(page.runs) else None
+                return UsageSpan(day, sums, [run.id for run in unfinished], earlier), unfinished
             asked = replace(asked, after=page.after)
             if left is None:
                 await asyncio.sleep(GIVE_WAY_S)
-        span.whole = False
-        return span, unfinished
+        return UsageSpan(day, sums, whole=False), unfinished
 
     async def _current(self, span: UsageSpan) -> list[Run]:
         """Read the unfinished runs of a kept span again, and add those that have ended to its sums."""
-        heads = [await self._store.head(run) for run in span.unfinished]
+        heads = [await self._store.head(run) for run in list(span.unfinished)]
         found = [head.run for head in heads if head is not None and head.run.id in span.unfinished]
         for run in found:
             if run.ended:
