@@ -76,7 +76,7 @@ def test_an_agents_figures_are_those_of_its_stored_runs(server: Running, page: P
     expect(page.locator("#figures")).to_contain_text(re.compile(r"Latest \d+ runs"))
     expect(page.get_by_role("link", name="agent_error", exact=True)).to_be_visible()
     expect(page.locator("aside .facts")).to_contain_text("agents.py:")
-    page.get_by_role("link", name="agent_error").click()
+    page.get_by_role("link", name="agent_error", exact=True).click()
     expect(page.get_by_text("fail for the figures")).to_be_visible()
 
 
