@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from msgspec import Struct
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.console.fitness import serious
 
@@ -99,15 +99,19 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A fresh browser profile; the test fails when a script does, or when the policy refuses something."""
+def visitor_context(browser: Browser) -> BrowserContext:
     width, _, scheme = (VIEW or "1280-light").partition("-")
-    context = browser.new_context(
+    return browser.new_context(
         viewport={"width": int(width), "height": 900},
         color_scheme="dark" if scheme == "dark" else "light",
         reduced_motion="reduce",
     )
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A fresh browser profile; the test fails when a script does, or when the policy refuses something."""
+    context = visitor_context(browser)
     page = context.new_page()
     page.set_default_timeout(10_000)
     troubles: list[str] = []

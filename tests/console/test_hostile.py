@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.console.agents import EVIL
-from tests.console.conftest import Running, Visitor, send
+from tests.console.conftest import Running, Visitor, send, visitor_context
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def run(server: Running) -> str:
 @pytest.fixture
 def wary(browser: Browser) -> Iterator[Page]:
     """A page that notes every dialog, every request that our pages do not make, and every frame."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context = visitor_context(browser)
     page = context.new_page()
     page.set_default_timeout(10_000)
     seen: list[str] = []

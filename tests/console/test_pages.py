@@ -9,6 +9,8 @@ from tests.console.conftest import Running, Visitor, send
 def test_the_console_begins_with_the_inbox(server: Running, page: Page) -> None:
     page.goto(server.console)
     assert page.url == f"{server.console}/inbox"
+    if (menu := page.get_by_role("button", name="Menu")).is_visible():
+        menu.click()
     expect(page.get_by_role("navigation", name="Sections").get_by_role("link", name="Inbox")).to_be_visible()
     expect(page.locator("#connection")).to_contain_text("Connected")
 
