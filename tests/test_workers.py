@@ -23,7 +23,8 @@ from parley.errors import WorkersNeedPostgres
 from parley.ids import RunId, new_id
 from parley.runs.log import verify_run
 from parley.settings import Settings, load
-from parley.stores.postgres import PostgresStore, open_pool
+from parley.stores.postgres import PostgresStore, open_pool, replica_connections
+from parley.stores.postgres_pool import connect
 from parley.telemetry.metrics import merged
 from parley.testing.processes import ServerProcess, replicas, until
 
@@ -178,6 +179,7 @@ async def test_kills_rolls_and_a_stop_under_load_lose_nothing(tmp_path: Path, da
         assert steps[-1][1]["statusUpdate"]["status"]["state"] == DONE
         workers = children(server.pid)
         assert not workers & before
+        assert await sessions(database) <= len(workers) * replica_connections(writers=1)
         assert await server.stop() == 0  # with six turns under way
         assert not any(map(alive, workers))
     # Another one, without workers, goes on at once with what they handed over.
@@ -185,6 +187,17 @@ async def test_kills_rolls_and_a_stop_under_load_lose_nothing(tmp_path: Path, da
         for task in tasks.values():
             await asyncio.wait_for(_all(one, task), WAIT_S)
     await stored(database, killed.tasks | rolled.tasks | tasks)
+
+
+async def sessions(database: str) -> int:
+    """Connections to this database, without our own."""
+    connection = await connect(database)
+    try:
+        return await connection.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    finally:
+        await connection.close()
 
 
 async def begun(one: Client) -> str:

@@ -18,7 +18,7 @@ from parley.drivers.org.driver import sample_folder
 from parley.runs.rules.state import Run, State
 from parley.runs.store import Readable
 from parley.security.secrets import new_key
-from parley.stores.postgres import PostgresStore, open_pool
+from parley.stores.postgres import PostgresStore, open_pool, replica_connections
 from parley.testing.balancers import Balancer, balancing
 from parley.testing.databases import fresh_database, postgres_server, start_server, stop_server
 from parley.testing.processes import until
@@ -27,6 +27,7 @@ from parley.testing.receivers import Mood, Receiver, receiving
 HERE = Path(__file__).parent
 SERVERS, NODES, RUNTIMES, RECEIVERS = 3, 3, 2, 4
 LEASE_S = 2.0
+CHECKER_CONNECTIONS = 20
 FLOW = """
 name: Flow
 description: A few steps, some beside each other.
@@ -118,7 +119,10 @@ async def opened(folder: Path, history: History, workers: int = 1) -> AsyncGener
     async with AsyncExitStack() as stack:
         (folder / "postgres").mkdir()
         os.environ["XDG_RUNTIME_DIR"] = str(_private(folder / "runtime"))
-        url = stack.enter_context(postgres_server(folder / "postgres", durable=True))
+        # One worker more for each server: a roll starts the successor first.
+        connections = SERVERS * (workers + 1) * replica_connections(writers=1) + CHECKER_CONNECTIONS
+        server = postgres_server(folder / "postgres", durable=True, connections=connections)
+        url = stack.enter_context(server)
         balancer = await stack.enter_async_context(balancing())
         database = Database(folder / "postgres", await fresh_database(url))
         world = World(folder, history, database, balancer)

@@ -67,8 +67,8 @@ from parley.stores.audit import MemoryAudit, PostgresAudit, SqliteAudit
 from parley.stores.blobs import open_blobs
 from parley.stores.cluster import NoSignals, PostgresCluster, PostgresSignals, Solo
 from parley.stores.memory import MemoryStore
-from parley.stores.postgres import SPARE_CONNECTIONS, PostgresStore, open_pool
-from parley.stores.postgres_pool import MAX_CONNECTIONS, Pool
+from parley.stores.postgres import AUDIT_CONNECTIONS, RECORD_CONNECTIONS, PostgresStore, log_connections, open_pool
+from parley.stores.postgres_pool import Pool
 from parley.stores.records import MemoryRecords, PostgresRecords, SqliteRecords
 from parley.stores.signals import NatsSignals
 from parley.stores.sqlite import FILE, SqliteStore
@@ -148,7 +148,7 @@ def _keep_ms(settings: Settings) -> int | None:
 async def _open_store(settings: Settings) -> tuple[LogStore, Cluster, Signals]:
     if settings.store == "postgres":
         url = postgres_url(settings)
-        pool = await open_pool(url, most=max(MAX_CONNECTIONS, settings.postgres_writers + SPARE_CONNECTIONS))
+        pool = await open_pool(url, most=log_connections(settings.postgres_writers))
         store = PostgresStore(pool, settings.postgres_writers, settings.postgres_batch)
         return store, PostgresCluster(pool, settings.lease_s), _open_signals(settings, url, pool)
     store = MemoryStore() if settings.store == "memory" else SqliteStore(settings.data_dir)
@@ -166,7 +166,7 @@ async def open_records(settings: Settings) -> AsyncGenerator[Records, None]:
     """Open the store of keys and configurations, next to the log. It has its own connections, so that its callers do
     not wait behind the writer."""
     if settings.store == "postgres":
-        pool = await open_pool(postgres_url(settings), most=2)
+        pool = await open_pool(postgres_url(settings), most=RECORD_CONNECTIONS)
         try:
             yield PostgresRecords(pool)
         finally:
@@ -515,7 +515,7 @@ async def open_audit(settings: Settings) -> AsyncGenerator[AuditLog, None]:
     """Open the audit log on connections of its own, so that it does not wait behind the log of runs."""
     keep_ms = None if settings.audit_keep_days is None else int(settings.audit_keep_days * DAY_MS)
     if settings.store == "postgres":
-        pool = await open_pool(postgres_url(settings), most=2)
+        pool = await open_pool(postgres_url(settings), most=AUDIT_CONNECTIONS)
         try:
             async with _closing(AuditLog(PostgresAudit(pool), keep_ms=keep_ms)) as log:
                 yield log

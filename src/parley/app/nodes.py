@@ -36,11 +36,10 @@ from parley.security.signing import SigningKeys
 from parley.settings import Settings, postgres_url
 from parley.stores.node_urls import MemoryUrls, RedisUrls
 from parley.stores.nodes import MemoryNodes, PostgresNodes, SqliteNodes
-from parley.stores.postgres import open_pool
+from parley.stores.postgres import NODE_CONNECTIONS, open_pool
 from parley.stores.sqlite import FILE
 from parley.telemetry import tell
 
-CONNECTIONS = 4
 LOOK_S = 1.0
 DELEGATIONS_S = 5.0
 _DAY_MS = 24 * 3600 * 1000
@@ -48,7 +47,7 @@ _DAY_MS = 24 * 3600 * 1000
 
 async def open_node_store(settings: Settings) -> NodeStore:
     if settings.store == "postgres":
-        return PostgresNodes(await open_pool(postgres_url(settings), most=CONNECTIONS))
+        return PostgresNodes(await open_pool(postgres_url(settings), most=NODE_CONNECTIONS))
     return MemoryNodes() if settings.store == "memory" else SqliteNodes(settings.data_dir / FILE)
 
 

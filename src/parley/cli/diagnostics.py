@@ -18,6 +18,7 @@ from rich.console import Console
 
 from parley import extras
 from parley.app.application import check_binding
+from parley.app.workers import cores
 from parley.cli.options import ERROR, OK
 from parley.client.http import ask
 from parley.clock import now_ms
@@ -34,7 +35,8 @@ from parley.security.outbound import open_client
 from parley.security.secrets import FILE as KEYS
 from parley.settings import FILE as SETTINGS_FILE
 from parley.settings import Settings, blobs_location, load, postgres_url
-from parley.stores.postgres_pool import MAX_CONNECTIONS, TROUBLE, connect
+from parley.stores.postgres import replica_connections
+from parley.stores.postgres_pool import TROUBLE, connect
 from parley.stores.schema import migrations
 from parley.stores.sqlite import FILE as DATABASE
 from parley.stores.sqlite_file import LOCK, damage_at, lock
@@ -351,11 +353,12 @@ async def _postgres(settings: Settings) -> AsyncIterator[Finding]:
         yield warning(
             "clock_skew", f"The database's clock differs by {skew / 1000:.1f} s.", "Synchronise both clocks with NTP."
         )
-    if most < 3 * MAX_CONNECTIONS:
+    each, replicas = replica_connections(settings.postgres_writers), _replicas(settings)
+    if most < replicas * each:
         yield warning(
             "few_connections",
-            f"PostgreSQL accepts {most} connections; a replica uses {MAX_CONNECTIONS} or more.",
-            "Raise max_connections.",
+            f"PostgreSQL accepts {most} connections; a replica opens up to {each}, and {replicas} may run at once.",
+            f"Raise max_connections to {replicas * each} or more.",
         )
     pending = [one for one in migrations("postgres") if one.id not in done]
     if pending:
@@ -366,6 +369,11 @@ async def _postgres(settings: Settings) -> AsyncIterator[Finding]:
             f"{len(pending)} migrations are pending.",
             advice if late else "Run parley migrate, or start a server.",
         )
+
+
+def _replicas(settings: Settings) -> int:
+    """Return how many replicas may run at once: three, or the workers and one more while they are replaced."""
+    return max(3, (cores() if settings.workers == "auto" else settings.workers) + 1)
 
 
 async def _redis_answers(url: str) -> bool:

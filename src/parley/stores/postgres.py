@@ -35,6 +35,20 @@ from parley.telemetry import tell
 
 MAX_TRIES = 5
 SPARE_CONNECTIONS = 4
+RECORD_CONNECTIONS, AUDIT_CONNECTIONS, NODE_CONNECTIONS, SIGNAL_CONNECTIONS = 2, 2, 4, 1
+"""Connections of their own, so that records, the audit log, nodes and signals do not wait behind the log."""
+
+
+def log_connections(writers: int) -> int:
+    """Return the number of connections for the log, of which each writer may use one."""
+    return max(MAX_CONNECTIONS, writers + SPARE_CONNECTIONS)
+
+
+def replica_connections(writers: int) -> int:
+    """Return the number of connections that a replica opens at most."""
+    return log_connections(writers) + RECORD_CONNECTIONS + AUDIT_CONNECTIONS + NODE_CONNECTIONS + SIGNAL_CONNECTIONS
+
+
 """Connections for readers while all writers are busy."""
 
 _LOCK = "SELECT run_id, version FROM runs WHERE run_id = ANY($1::text[]) ORDER BY run_id FOR UPDATE"

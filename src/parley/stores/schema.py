@@ -12,6 +12,7 @@ from parley.errors import ConfigurationError
 
 Phase = Literal["pre", "post"]
 
+_TABLE = "CREATE TABLE IF NOT EXISTS migrations (id TEXT PRIMARY KEY, at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)"
 _NAME = re.compile(r"(\d{4})_([a-z0-9_]+)\.(pre|post)\.sql")
 
 
@@ -47,26 +48,30 @@ def missing(dialect: str, done: set[str], phases: tuple[Phase, ...]) -> list[Mig
 
 
 def migrate_sqlite(connection: sqlite3.Connection, phases: tuple[Phase, ...] = ("pre", "post")) -> list[str]:
-    """Apply missing migrations, each file in a transaction of its own; return the ids of the applied ones."""
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS migrations (id TEXT PRIMARY KEY, at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP)"
-    )
-    todo = missing("sqlite", _done(connection), phases)
-    for one in todo:
+    """Apply missing migrations, all in one transaction; return the ids of the applied ones."""
+    while todo := missing("sqlite", done := _done(connection), phases):
         try:
-            connection.executescript(
-                f"BEGIN IMMEDIATE;\n{one.sql}\nINSERT INTO migrations (id) VALUES ('{one.id}');\nCOMMIT;"
-            )
+            connection.executescript(_script(todo))
         except sqlite3.Error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            # Another process that started at the same time may have applied it.
-            if one.id not in _done(connection):
+            # Another process that started at the same time may have applied some.
+            if _done(connection) == done:
                 raise
+            continue
+        break
     return [one.id for one in todo]
 
 
+def _script(todo: list[Migration]) -> str:
+    """One transaction, because each waits for the disk: a new database has many migrations to apply."""
+    applied = "".join(f"{one.sql}\nINSERT INTO migrations (id) VALUES ('{one.id}');\n" for one in todo)
+    return f"BEGIN IMMEDIATE;\n{_TABLE};\n{applied}COMMIT;"
+
+
 def _done(connection: sqlite3.Connection) -> set[str]:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchone():
+        return set()
     return {str(row[0]) for row in connection.execute("SELECT id FROM migrations")}
 
 

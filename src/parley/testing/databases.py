@@ -20,12 +20,17 @@ _FREE: dict[str, list[str]] = {}
 """By server: databases that were given back."""
 
 START_TRIES = 30
+CONNECTIONS = 100
+"""Connections that PostgreSQL takes if nothing else is set."""
 _HASTE = ("fsync", "full_page_writes", "synchronous_commit")
 
 
 @contextmanager
-def postgres_server(directory: Path, *, durable: bool = False) -> Generator[str, None, None]:
-    """Yield the URL of a server: the one that PARLEY_TEST_POSTGRES_URL names, or one that is started here.
+def postgres_server(
+    directory: Path, *, durable: bool = False, connections: int = CONNECTIONS
+) -> Generator[str, None, None]:
+    """Yield the URL of a server: the one that PARLEY_TEST_POSTGRES_URL names, or one that is started here, which takes
+    at least so many connections.
 
     Its data survives every crash except that of the machine; `durable` is for measuring the cost of surviving that too.
     """
@@ -40,6 +45,10 @@ def postgres_server(directory: Path, *, durable: bool = False) -> Generator[str,
             for setting in _HASTE:
                 server.psql(f"ALTER SYSTEM SET {setting} = off;")
             server.psql("SELECT pg_reload_conf();")
+        if connections > CONNECTIONS:
+            server.psql(f"ALTER SYSTEM SET max_connections = {connections};")
+            stop_server(directory, "fast")
+            start_server(directory)
         yield server.get_uri()
     finally:
         server.cleanup()
