@@ -1,5 +1,6 @@
 """Cost of a send, a stream and a long run with one to three replicas: `python -m dev.bench.scaling [SECONDS]`;
-of a send with 1, 2 and 4 workers of one server: `python -m dev.bench.scaling workers [SECONDS]`.
+of a send with 1, 2 and 4 workers of one server: `python -m dev.bench.scaling workers [SECONDS]`. Processes slow each
+other down where there are few cores, so servers with more and with fewer workers are loaded at the same time.
 
 One, two and three replicas share one PostgreSQL, each with clients of its own; beside them stands one process on
 SQLite. On a machine whose cores everything shares, rates say how many cores there are; the time that each process has
@@ -14,8 +15,8 @@ import resource
 import sqlite3
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from parley.stores.postgres_pool import Connection, connect
 from parley.stores.sqlite import FILE
 from parley.testing.databases import fresh_database
 from parley.testing.processes import ServerProcess, replicas
+from parley.testing.signals import NatsServer
 
 AGENTS = HERE / "scaling_agents.py"
 CLIENTS = 32
@@ -45,6 +47,8 @@ SCENES = {"send": ("echo", "send"), "stream": ("echo", "stream"), "run": ("long"
 """The agent that is asked, and how. A long run has a hundred events and more, each of them committed."""
 COUNTS = (1, 2, 3)
 WORKERS = (1, 2, 4)
+ROUNDS = 3
+MOST_RATIO = 1.15
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -130,14 +134,28 @@ def _growth(scene: str, count: int) -> Case:
 
 
 def _growth_of_workers(count: int) -> Case:
+    pair = WorkerPair(count)
     return Case(
-        f"scaling.workers.{count}", "µs a send", partial(worker_us, count), "one process", partial(worker_us, 1),
-        note=lambda _: "processor time of all workers and PostgreSQL",
+        f"scaling.workers.{count}", "µs a send", pair.several, "one worker at the same time", pair.one,
+        "max", MOST_RATIO, note=lambda _: "processor time of workers and PostgreSQL",
     )  # fmt: skip
 
 
-def worker_us(count: int) -> float:
-    return uvloop.run(worked("send", count, WINDOW_S)).server_us
+class WorkerPair:
+    """A server with several workers and one with a single worker, loaded at the same time."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._one = 0.0
+
+    def several(self) -> float:
+        one, several = uvloop.run(together((1, self._count), WINDOW_S))
+        self._one = one.us
+        return several.us
+
+    def one(self) -> float:
+        """Return the other server's figure in the last measurement."""
+        return self._one
 
 
 def server_us(scene: str, count: int, **env: str) -> float:
@@ -169,17 +187,58 @@ async def _alone(directory: Path) -> AsyncGenerator[list[ServerProcess], None]:
         await server.stop()
 
 
-async def worked(scene: str, count: int, seconds: float, **env: str) -> Cost:
-    """With so many workers of one server; the clients share its address."""
-    with scratch() as directory:
-        url = await fresh_database(server_url())
-        connection = await connect(url)
-        try:
-            async with replicas(1, [AGENTS], directory, url, PARLEY_WORKERS=str(count), **env) as servers:
-                named, kept = f"PostgreSQL, {count} worker{'s'[: count > 1]}", partial(_kept, connection)
-                return await _loaded(scene, named, servers * count, seconds, kept, connection)
-        finally:
-            await connection.close()
+class WorkersCost(Struct, frozen=True):
+    """Cost of sends to one server."""
+
+    workers: int
+    done: int
+    workers_us: float
+    postgres_us: float
+    """Processor time of the sessions of its database."""
+
+    @property
+    def us(self) -> float:
+        return self.workers_us + self.postgres_us
+
+
+class _Loaded:
+    """A server with some workers and a database of its own. Each worker gets as many clients as a single one."""
+
+    def __init__(self, server: ServerProcess, workers: int, connection: Connection) -> None:
+        self._server = server
+        self._workers = workers
+        self._connection = connection
+
+    async def load(self, seconds: float) -> None:
+        await _load("send", [self._server] * self._workers, seconds)
+
+    async def figures(self) -> tuple[int, float, float]:
+        """Return the runs so far, and the seconds that workers and sessions have used."""
+        rows = await self._connection.fetch("SELECT pid FROM pg_stat_activity WHERE datname = current_database()")
+        seconds = (sum(_stat(pid)[2] for pid in pids) for pids in (_working(self._server), [row[0] for row in rows]))
+        return (await _kept(self._connection))[0], *seconds
+
+    def cost(self, before: tuple[int, float, float], after: tuple[int, float, float]) -> WorkersCost:
+        done, workers, sessions = (now - then for now, then in zip(after, before, strict=True))
+        return WorkersCost(self._workers, int(done), workers / done * 1e6, sessions / done * 1e6)
+
+
+async def together(counts: Sequence[int], seconds: float, **env: str) -> list[WorkersCost]:
+    """Load servers with so many workers at the same time: what slows one down slows down all of them."""
+    async with AsyncExitStack() as stack:
+        servers: list[_Loaded] = []
+        for count in counts:
+            url = await fresh_database(server_url())
+            connection = await connect(url)
+            stack.push_async_callback(connection.close)
+            directory = stack.enter_context(scratch())
+            opening = replicas(1, [AGENTS], directory, url, PARLEY_WORKERS=str(count), **env)
+            servers.append(_Loaded((await stack.enter_async_context(opening))[0], count, connection))
+        await asyncio.gather(*(one.load(0.5) for one in servers))
+        before = [await one.figures() for one in servers]
+        await asyncio.gather(*(one.load(seconds) for one in servers))
+        after = [await one.figures() for one in servers]
+        return [one.cost(*figures) for one, *figures in zip(servers, before, after, strict=True)]
 
 
 def _working(server: ServerProcess) -> list[int]:
@@ -290,9 +349,25 @@ def main(seconds: float = WINDOW_S) -> None:
 
 
 def workers(seconds: float = WINDOW_S) -> None:
-    print(HEAD)
-    for count in WORKERS:
-        print(uvloop.run(worked("send", count, seconds)).line(), flush=True)
+    uvloop.run(_workers(seconds))
+
+
+async def _workers(seconds: float) -> None:
+    print("| signals | workers | sends | workers, µs a send | PostgreSQL, µs a send | beside one worker |")
+    print("|---" * 6 + "|", flush=True)
+    nats = NatsServer()
+    await nats.start()
+    try:
+        for _ in range(ROUNDS):
+            for carrier, env in (("NATS", {"PARLEY_NATS_URL": nats.url}), ("NOTIFY", {})):
+                costs = await together(WORKERS, seconds, **env)
+                for cost in costs:
+                    cells = (
+                        f"{carrier} | {cost.workers} | {cost.done:,} | {cost.workers_us:.0f} | {cost.postgres_us:.0f}"
+                    )
+                    print(f"| {cells} | {cost.us / costs[0].us:.2f} |", flush=True)
+    finally:
+        await nats.stop()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """The `parley` command line. Commands import what they need when they run, so that help is instant."""
 
+import gc
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -57,6 +60,17 @@ def parley(
     pass
 
 
+@contextmanager
+def _without_collections() -> Generator[None, None, None]:
+    """Look for no garbage while modules are loaded: there is none, and looking takes a fifth of a server's start."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 _WHAT_TO_SERVE = "YAML definitions, folders of definitions, Python files or modules. Default: the folder agents/."
 
 
@@ -68,11 +82,12 @@ def up(
     data_dir: DataDir = None,
 ) -> None:
     """Start a server with the demo agents and your own agents, reachable from this machine only."""
-    from parley.app.application import serve as run_server
-    from parley.definitions.loader import sources
-    from parley.definitions.watcher import Definitions
-    from parley.demo import AGENTS
-    from parley.settings import FILE, load
+    with _without_collections():
+        from parley.app.application import serve as run_server
+        from parley.definitions.loader import sources
+        from parley.definitions.watcher import Definitions
+        from parley.demo import AGENTS
+        from parley.settings import FILE, load
 
     settings = load(host=host, port=port, grpc_port=grpc_port, data_dir=data_dir)
     run_server(settings, lambda: Definitions(sources(settings.agents, FILE), AGENTS))
@@ -91,10 +106,11 @@ def serve(
     ] = None,
 ) -> None:
     """Serve agents. Settings come from parley.toml, the environment and these options."""
-    from parley.app.application import serve as run_server
-    from parley.definitions.loader import sources
-    from parley.definitions.watcher import Definitions
-    from parley.settings import FILE, load
+    with _without_collections():
+        from parley.app.application import serve as run_server
+        from parley.definitions.loader import sources
+        from parley.definitions.watcher import Definitions
+        from parley.settings import FILE, load
 
     settings = load(
         host=host,
@@ -120,11 +136,12 @@ def conformance(
     cards: Annotated[str | None, typer.Option(help="Card fields: `both` (A2A 1.0 and 0.3) or `1.0`.")] = None,
 ) -> None:
     """Serve the agent for A2A conformance kits: a message's id or text selects its behaviour."""
-    from parley.app.application import serve as run_server
-    from parley.definitions.loader import Sources
-    from parley.definitions.watcher import Definitions
-    from parley.settings import load
-    from parley.testing.conformance_agent import conformance as make
+    with _without_collections():
+        from parley.app.application import serve as run_server
+        from parley.definitions.loader import Sources
+        from parley.definitions.watcher import Definitions
+        from parley.settings import load
+        from parley.testing.conformance_agent import conformance as make
 
     agent = make(streaming=streaming, push=push, extended=extended_card, required_extension=required_extension)
     settings = load(port=port, grpc_port=grpc_port, data_dir=data_dir, cards=cards, card_grpc=True)
