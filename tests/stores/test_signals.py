@@ -10,6 +10,7 @@ import pytest
 
 from parley.errors import ConfigurationError
 from parley.ids import new_run_id
+from parley.stores import cluster
 from parley.stores.cluster import PostgresSignals
 from parley.stores.postgres import PostgresStore, open_pool
 from parley.stores.postgres_pool import Pool
@@ -66,6 +67,27 @@ async def test_a_replica_hears_only_of_what_it_follows(nats: NatsServer, pool: P
     await until(lambda: set(subscribed) == {"parley.name.served"})
     for each in (one, two, three):
         await each.signals.close()
+
+
+async def test_growth_after_a_crowd_waits_for_more_but_waiting_work_does_not(
+    database: str, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "PAUSE_S", 60.0)
+    one, two = [await SignalListener(PostgresSignals(database, pool), "name").listen() for _ in range(2)]
+    runs = [new_run_id() for _ in range(cluster.CROWD)]
+    try:
+        await two.follows(one)
+        for run in runs:
+            one.signals.tell(run, 1)
+        await until(lambda: {two.heard.get(run) for run in runs} == {1})
+        one.signals.tell(runs[0], 2)
+        await one.follows(two)  # meanwhile others' signals arrive
+        assert two.heard[runs[0]] == 1
+        one.signals.wake("name")
+        await until(lambda: two.heard[runs[0]] == 2 and "name" in two.heard_names)
+    finally:
+        for each in (one, two):
+            await each.signals.close()
 
 
 async def test_without_nats_growth_is_found_in_the_store_and_nats_may_come_back(pool: Pool, database: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from parley.errors import ParleyError
 from parley.execution.cluster import Heard, Interest
@@ -146,6 +147,9 @@ class Solo:
 CHANNEL = "parley"
 MAX_PAYLOAD = 7900
 RECONNECT_S = 0.5
+CROWD, PAUSE_S = 4, 0.05
+"""After a notification of so many runs, the growth of runs waits so long for the next one. Each notification costs
+every replica a transaction and a message, and a busy replica would send one after each of its commits."""
 LOOK_S = 1.0
 
 
@@ -189,6 +193,8 @@ class PostgresSignals:
         self._runs: dict[RunId, int] = {}
         self._agents: set[str] = set()
         self._pending = asyncio.Event()
+        self._urgent = asyncio.Event()
+        """Set while a name is pending: waiting work is announced at once."""
         self._connection: Connection = None
         self._tasks: list[asyncio.Task[None]] = []
         self._heard: Heard | None = None
@@ -200,6 +206,7 @@ class PostgresSignals:
     def wake(self, agent: str) -> None:
         self._agents.add(agent)
         self._pending.set()
+        self._urgent.set()
 
     async def listen(self, heard: Heard, of_interest: Interest) -> None:
         self._heard = heard
@@ -225,11 +232,16 @@ class PostgresSignals:
         """Send one notification at a time; whatever is added meanwhile goes into the next."""
         while True:
             await self._pending.wait()
+            crowded = len(self._runs) >= CROWD
             await self._flush()
+            if crowded:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._urgent.wait(), PAUSE_S)
 
     def _taken(self) -> list[str]:
         """Take everything that is pending, as payloads."""
         self._pending.clear()
+        self._urgent.clear()
         words = [f"{run} {version}" for run, version in self._runs.items()] + [f"@{agent}" for agent in self._agents]
         self._runs, self._agents = {}, set()
         return _packed(self._sender, words)
