@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from dev.conformance.a2a11.wires import Refused, Wire, state_of, update_in, wires_of
 from parley.client import message
 from parley.ids import new_id
 from parley.testing import conformance_agent
-from parley.testing.conformance_agent import conformance
+from parley.testing.conformance_agent import REQUIRED_EXTENSION, conformance
 from parley.testing.processes import until
 from parley.testing.receivers import receiving
 from parley.testing.servers import serving
@@ -42,6 +43,8 @@ async def test_history_length_0_leaves_the_history_out_in_every_place(wire: Wire
     assert [one for one in (await wire.list(historyLength=0))["tasks"] if "history" in one] == []
     assert len((await wire.get(sent["id"], historyLength=1))["history"]) == 1
     assert len((await wire.get(sent["id"]))["history"]) > 1
+    with pytest.raises(Refused):
+        await wire.get(sent["id"], historyLength=-1)
 
 
 async def test_a_context_that_the_client_made_is_kept(wire: Wire) -> None:
@@ -54,6 +57,10 @@ async def test_a_context_that_the_client_made_is_kept(wire: Wire) -> None:
     assert {one["id"] for one in listed["tasks"]} == {first["id"], second["id"]}
     with pytest.raises(Refused):
         await wire.send(message("done", task=first["id"], context="another"))
+    for unfit in ("two\nlines", "x" * 5000):
+        with pytest.raises(Refused):
+            await wire.send(message("tck-complete-task", context=unfit))
+    assert len((await wire.list())["tasks"]) == 2, "A refused message makes no task."
 
 
 async def test_the_size_of_a_page_has_bounds(wire: Wire) -> None:
@@ -64,7 +71,7 @@ async def test_the_size_of_a_page_has_bounds(wire: Wire) -> None:
     rest = await wire.list(pageSize=2, pageToken=page["nextPageToken"])
     assert len(rest["tasks"]) == 1
     assert not rest.get("nextPageToken")
-    for size in (-1, 101):
+    for size in (-1, 0, 101):
         with pytest.raises(Refused):
             await wire.list(pageSize=size)
     with pytest.raises(Refused):
@@ -78,6 +85,35 @@ async def test_tasks_are_listed_by_their_latest_status(wire: Wire) -> None:
     await asyncio.sleep(0.005)
     await wire.send(message("done", task=first))
     assert [one["id"] for one in (await wire.list())["tasks"]] == [first, second]
+
+
+async def test_a_message_without_a_required_field_is_refused_and_makes_no_task(wire: Wire) -> None:
+    whole = message("tck-complete-task")
+    spoiled = [{**whole, "parts": []}, {**whole, "parts": [{}]}, {**whole, "role": "ROLE_UNSPECIFIED"}]
+    spoiled += [{name: value for name, value in whole.items() if name != left} for left in whole]
+    for one in spoiled:
+        with pytest.raises(Refused):
+            await wire.send(one)
+        with pytest.raises(Refused):
+            _ = [frame async for frame in wire.stream(one)]
+    assert not (await wire.list()).get("tasks")
+
+
+async def test_a_send_that_waits_returns_the_task_as_it_is_then(wire: Wire) -> None:
+    sent = (await wire.send(message("tck-artifact-text")))["task"]
+    assert sent["artifacts"]
+    assert sent == await wire.get(sent["id"])
+
+
+async def test_what_the_agent_says_names_the_context_and_the_task_if_there_is_one(wire: Wire) -> None:
+    task = (await wire.send(message("tck-multi-turn start")))["task"]
+    task = (await wire.send(message("here is more input", task=task["id"])))["task"]
+    said = [task["status"]["message"], *(one for one in task["history"] if one["role"] == "ROLE_AGENT")]
+    assert len(said) > 1
+    assert {(one["contextId"], one["taskId"]) for one in said} == {(task["contextId"], task["id"])}
+    reply = (await wire.send(message("tck-message-response")))["message"]
+    assert reply["contextId"]
+    assert "taskId" not in reply
 
 
 async def test_unknown_fields_are_ignored(wire: Wire) -> None:
@@ -176,6 +212,77 @@ async def test_patch_numbers_of_a_version_do_not_count(wire: Wire) -> None:
     with pytest.raises(Refused) as refused:
         await wire.get(task["id"])
     assert refused.value.reason == "VERSION_NOT_SUPPORTED"
+
+
+def without_times(task: Json) -> Json:
+    """Return a task in the form that all bindings share: protobuf writes times with another precision."""
+    return {**task, "status": {**task["status"], "timestamp": ""}}
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_bindings_show_the_same_tasks_and_the_same_refusals(tmp_path: Path, version: str) -> None:
+    async with serving(tmp_path, [conformance()], grpc_port=0) as server:
+        wires = await wires_of(server.agent("conformance"), version)
+        for maker in wires:
+            task = (await maker.send(message("tck-artifact-data")))["task"]
+            shown = [without_times(await wire.get(task["id"])) for wire in wires]
+            assert shown == [without_times(task)] * len(BINDINGS)
+            reasons = [await refusals(wire, task["id"]) for wire in wires]
+            assert reasons == [reasons[0]] * len(BINDINGS)
+            assert all(reasons[0])
+        lists = [[without_times(task) for task in (await wire.list())["tasks"]] for wire in wires]
+        assert lists == [lists[0]] * len(BINDINGS)
+        for wire in wires:
+            await wire.close()
+
+
+async def refusals(wire: Wire, ended: str) -> list[str]:
+    """Return the reasons why requests are refused that cannot be served, for a task that has ended."""
+    reasons: list[str] = []
+    about = {"ifGenerationMatch": 1}
+    for ask in (
+        wire.get(new_id()),
+        wire.cancel(ended),
+        wire.send(message("more", task=ended), about),
+        wire.send(message("more", task=new_id())),
+        wire.list(pageSize=1000),
+        wire.get(ended, historyLength=-1),
+    ):
+        with pytest.raises(Refused) as refused:
+            await ask
+        reasons.append(refused.value.reason)
+    return reasons
+
+
+async def test_every_binding_takes_the_same_credentials_and_nothing_without_them(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data", [conformance()]) as server, httpx2.AsyncClient(base_url=server.url) as http:
+        made = await http.post("/admin/keys", json={"name": "ann"})
+    known = [{"x_api_key": made.json()["token"]}, {"authorization": f"Bearer {made.json()['token']}"}]
+    unknown: list[dict[str, str]] = [{}, {"x_api_key": "wrong"}, {"authorization": "Bearer wrong"}]
+    async with serving(tmp_path / "data", [conformance()], grpc_port=0, auth="required") as server:
+        for wire in await wires_of(server.agent("conformance")):
+            for shown in known:
+                sent = await wire.send(message("tck-complete-task"), **shown)
+                assert await wire.call("GetTask", {"id": sent["task"]["id"]}, shown) == sent["task"]
+            for method, params in (("GetTask", {"id": new_id()}), ("ListTasks", {}), ("CancelTask", {"id": new_id()})):
+                for shown in unknown:
+                    with pytest.raises(Refused) as refused:
+                        await wire.call(method, params, shown)
+                    assert refused.value.code in ("401", "UNAUTHENTICATED"), wire.name
+            await wire.close()
+
+
+async def test_another_version_of_a_required_extension_does_not_count(tmp_path: Path) -> None:
+    other = REQUIRED_EXTENSION + "/v2"
+    async with serving(tmp_path, [conformance(required_extension=True)], grpc_port=0) as server:
+        for wire in await wires_of(server.agent("conformance")):
+            for spoken in ({}, {"a2a_extensions": other}, {"a2a_extensions": f"urn:x, {other}"}):
+                with pytest.raises(Refused) as refused:
+                    await wire.send(message("tck-complete-task"), **spoken)
+                assert refused.value.reason == "EXTENSION_SUPPORT_REQUIRED"
+            sent = await wire.send(message("tck-complete-task"), a2a_extensions=f"{other}, {REQUIRED_EXTENSION}")
+            assert state_of(sent) == "TASK_STATE_COMPLETED"
+            await wire.close()
 
 
 ACTS = {
