@@ -11,12 +11,15 @@
 They are those of branch `dev-1.1` of the public repository a2aproject/A2A, commit 28491879.
 """
 
+from typing import Any, cast
+
 from a2a.types import a2a_pb2 as pb2
 from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 FIELDS = (
     ("Task", "generation", 7, False),
@@ -26,6 +29,8 @@ FIELDS = (
     ("GetTaskRequest", "current_generation", 4, True),
 )
 """Message, name and number of each new field, and whether it is optional."""
+
+_GENERATIONS = {message: number for message, name, number, _ in FIELDS if name == "generation"}
 
 
 def _extended() -> FileDescriptorProto:
@@ -79,3 +84,17 @@ def message_type(of: type[Message]) -> type[Message]:
     if of.DESCRIPTOR.file.name != pb2.DESCRIPTOR.name:
         return of
     return GetMessageClass(_POOL.FindMessageTypeByName(of.DESCRIPTOR.full_name))
+
+
+def generation_of(message: Message) -> int:
+    """Return the generation of a task or an update that was read as a message of 1.0: there it is an unknown field."""
+    number = _GENERATIONS[message.DESCRIPTOR.name]
+    if number in message.DESCRIPTOR.fields_by_number:
+        return int(cast(Any, message).generation)  # a later SDK
+    return next((int(field.data) for field in UnknownFieldSet(message) if field.field_number == number), 0)
+
+
+def poll_request(task: str, generation: int) -> pb2.GetTaskRequest:
+    """Return a request for a task with a higher generation, as a message of 1.0 with an unknown field."""
+    newer: type[Message] = message_type(pb2.GetTaskRequest)
+    return pb2.GetTaskRequest.FromString(newer(id=task, current_generation=generation).SerializeToString())

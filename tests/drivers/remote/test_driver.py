@@ -21,8 +21,9 @@ WIRES: list[dict[str, Any]] = [
     {"bindings": ("GRPC",), "version": "0.3"},
     {"bindings": ("JSONRPC",), "version": "1.1"},
     {"bindings": ("HTTP+JSON",), "version": "1.1"},
+    {"bindings": ("GRPC",), "version": "1.1"},
 ]
-IDS = ["jsonrpc-1.0", "rest-1.0", "jsonrpc-0.3", "rest-0.3", "grpc-1.0", "grpc-0.3", "jsonrpc-1.1", "rest-1.1"]
+IDS = [f"{wire['bindings'][0]} {wire['version']}" for wire in WIRES]
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

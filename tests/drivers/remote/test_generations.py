@@ -12,10 +12,15 @@ from parley import ArtifactChunk, Done, NeedInput, Status, Turn, agent
 from parley.client import Client
 from parley.drivers.remote import OutboundConnections, RemoteDriver, RemoteOptions, blank_remote
 from parley.drivers.remote.connections import plain_transport
+from parley.drivers.remote.translation import RemoteTask
+from parley.ids import new_id
+from parley.runs.rules.content import Message, text_part
+from parley.runs.rules.state import Run
 from parley.testing.processes import until
 from parley.testing.servers import serving
 from tests.drivers.conftest import remote, send, state, texts, words
 
+BINDINGS: tuple[Any, ...] = ("JSONRPC", "HTTP+JSON", "GRPC")
 RESUMABLE = b"urn:parley:extension:resumable-streams:1"
 WORDS = {f"word-{number}": word for number, word in enumerate(("one", "two", "three", "four"))}
 
@@ -111,7 +116,21 @@ async def test_a_server_that_refuses_cards_to_clients_of_1_1_is_asked_as_one_of_
             assert texts(await send(client, "go")) == WORDS
 
 
-@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+async def test_every_binding_passes_on_the_same_generations(tmp_path: Path) -> None:
+    async with serving(tmp_path, [teller], grpc_port=0) as back:
+        for binding in BINDINGS:
+            peer = await remote("teller", back.agent("teller"), bindings=(binding,)).peer()
+            asked = Message(new_id(), (text_part("go"),))
+            steps = [step async for step in peer.send(asked, None, None, new_id(), hops=1)]
+            numbers = [step.generation for step in steps]
+            assert numbers == list(range(1, len(steps) + 1)), binding
+            task = steps[0].heard
+            assert isinstance(task, RemoteTask)
+            assert task.generation == 1
+            assert (await peer.get(task.task)).generation == numbers[-1]
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
 async def test_a_task_without_streaming_is_followed_by_long_polls(tmp_path: Path, binding: Any) -> None:
     opened = asyncio.Event()
 
@@ -121,7 +140,7 @@ async def test_a_task_without_streaming_is_followed_by_long_polls(tmp_path: Path
         await opened.wait()
         yield Done("open")
 
-    async with serving(tmp_path / "back", [gate]) as back:
+    async with serving(tmp_path / "back", [gate], grpc_port=0) as back:
         driver = remote("gate", back.agent("gate"), bindings=(binding,))
         async with serving(tmp_path / "front", [driver]) as front, Client(front.agent("gate"), version="1.1") as client:
             task = (await client.send("go", configuration={"returnImmediately": True}))["task"]
@@ -150,19 +169,30 @@ async def test_a_long_poll_that_ends_without_a_change_is_repeated(tmp_path: Path
             assert words(await sent) == "open"
 
 
-async def test_a_remote_that_holds_a_poll_for_longer_than_we_wait_is_not_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("binding", ["HTTP+JSON", "GRPC"])
+async def test_a_remote_that_holds_a_poll_for_longer_than_we_wait_is_not_lost(
+    tmp_path: Path, binding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened = asyncio.Event()
+    held = 0
 
     @agent("teller", streaming=False)
     async def slow(turn: Turn):
         await opened.wait()
         yield Done("open")
 
-    async with serving(tmp_path / "back", [slow]) as back, Outside() as outside:
-        options: dict[str, Any] = {"bindings": ("HTTP+JSON",), "timeout_s": 0.2, "patience_s": 0.3}
-        driver = through(outside, back.agent("teller"), **options)
+    async def counted(run: Run, generation: int, limit_s: float) -> Run:
+        nonlocal held
+        held += 1
+        return await outgrown(run, generation, limit_s)
+
+    async with serving(tmp_path / "back", [slow], grpc_port=0) as back:
+        outgrown = back.exchange.outgrown
+        monkeypatch.setattr(back.exchange, "outgrown", counted)
+        options: dict[str, Any] = {"bindings": (binding,), "timeout_s": 0.2, "patience_s": 0.3}
+        driver = remote("teller", back.agent("teller"), **options)
         async with serving(tmp_path / "front", [driver]) as front, Client(front.agent("teller")) as client:
             sent = asyncio.ensure_future(send(client, "go"))
-            await until(lambda: outside.polls >= 3)
+            await until(lambda: held >= 3)
             opened.set()
             assert words(await sent) == "open"

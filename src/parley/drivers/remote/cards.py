@@ -67,7 +67,7 @@ class Offer(Struct, frozen=True):
     of a2a-sdk 0.3 also stores each artifact chunk once more for every stream that joined later, so its task is only
     correct while no other stream has joined."""
     generations: bool
-    """The agent offers A2A 1.1 over HTTP, and so numbers the updates of a task."""
+    """The agent offers A2A 1.1, and so numbers the updates of a task."""
 
     @property
     def extensions(self) -> str:
@@ -191,7 +191,7 @@ def choose(options: RemoteOptions, card: RemoteCard, *, bound: bool = False) -> 
             resumable,
             IDEMPOTENT in card.extensions,
             resumable or (card.streaming and any(version.startswith("1.") for version in places)),
-            binding != "GRPC" and numbered is not None and places.get(CURRENT, numbered) == numbered,
+            numbered is not None and places.get(CURRENT, numbered) == numbered,
         )
     raise RemoteRefused("other", "The card offers no binding and version that this server may use.")
 

@@ -1,10 +1,12 @@
 """Client of a remote agent over gRPC, by the official A2A client."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import Any, cast
 
+import grpc
+import grpc.aio
 from a2a.client import Client, ClientCallContext, ClientConfig, ClientFactory
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import (
@@ -14,9 +16,12 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 from google.protobuf import json_format
+from google.protobuf.message import Message as Proto
 from msgspec import UNSET
+from msgspec.structs import replace
 
-from parley.drivers.remote.cards import Offer
+from parley.client.protobuf_v11 import generation_of, poll_request
+from parley.drivers.remote.cards import CURRENT, NUMBERED, Offer
 from parley.drivers.remote.http import unreadable
 from parley.drivers.remote.options import RemoteOptions
 from parley.drivers.remote.protos import heard, message_out, place_of, snapshot
@@ -30,18 +35,19 @@ _KEYS = frozenset(("UNAUTHENTICATED", "PERMISSION_DENIED"))
 
 
 class GrpcPeer:
-    """Client for one remote agent over gRPC. The SDK names its own version of A2A in each call, so a remote of 1.1 is
-    called as one of 1.0. Streams have no event numbers."""
+    """Client for one remote agent over gRPC. Streams have no event numbers. The SDK knows no A2A 1.1: to it generations
+    are unknown fields, and interceptors name the version."""
 
     def __init__(self, options: RemoteOptions, offer: Offer, headers: Mapping[str, str]) -> None:
         """`headers` carry credentials."""
         one = offer.interface
         card = pb.AgentCard(capabilities=pb.AgentCapabilities(streaming=offer.streams))
-        card.supported_interfaces.add(
-            url=one.url, protocol_binding="GRPC", protocol_version=one.version, tenant=one.tenant
-        )
+        version = CURRENT if offer.generations else one.version
+        card.supported_interfaces.add(url=one.url, protocol_binding="GRPC", protocol_version=version, tenant=one.tenant)
         config = ClientConfig(
-            streaming=True, supported_protocol_bindings=["GRPC"], grpc_channel_factory=_channel(options)
+            streaming=True,
+            supported_protocol_bindings=["GRPC"],
+            grpc_channel_factory=_channel(options, numbered=offer.generations),
         )
         self._client: Client = ClientFactory(config).create(card)
         # A2A 0.3 over gRPC has no field for the tenant, but a Parley server reads it in the metadata.
@@ -52,6 +58,8 @@ class GrpcPeer:
         self.resumable = offer.resumable
         self.idempotent = offer.idempotent
         self.rejoins = offer.rejoins
+        self._generations = offer.generations
+        self._timeout_s = options.timeout_s
 
     def send(
         self, message: Message, task: str | None, context: str | None, key: str, *, hops: int
@@ -73,10 +81,17 @@ class GrpcPeer:
         return self._steps(events)
 
     async def get(self, task: str, after: int = 0) -> RemoteTask:
+        """Return a task. `after`: when it has a higher generation, or after a time that the remote sets."""
+        context = self._context({})
+        polls = after > 0 and self._generations
+        if polls:
+            context.timeout = self._timeout_s
+        request = poll_request(task, after) if polls else pb.GetTaskRequest(id=task)
         try:
-            return snapshot(await self._client.get_task(pb.GetTaskRequest(id=task), context=self._context({})))
+            found = await self._client.get_task(request, context=context)
         except Exception as error:
             raise _translated(error) from error
+        return self._numbered(snapshot(found), found)
 
     async def cancel(self, task: str) -> None:
         try:
@@ -91,21 +106,49 @@ class GrpcPeer:
         try:
             async with aclosing(cast(AsyncGenerator[pb.StreamResponse, None], events)):
                 async for event in events:
-                    yield RemoteStep(heard(event), None, *place_of(event))
+                    yield self._step(event)
         except (ConnectionLost, RemoteRefused, GeneratorExit):
             raise
         except Exception as error:
             raise _translated(error) from error
 
+    def _step(self, event: pb.StreamResponse) -> RemoteStep:
+        found, kind = heard(event), event.WhichOneof("payload")
+        if not self._generations or kind in (None, "message"):
+            return RemoteStep(found, None, *place_of(event))
+        shown: Proto = getattr(event, kind)
+        if isinstance(found, RemoteTask):
+            found = self._numbered(found, shown)
+        return RemoteStep(found, None, *place_of(event), generation_of(shown))
 
-def _channel(options: RemoteOptions) -> Any:
-    import grpc.aio  # pyright: ignore
+    def _numbered(self, now: RemoteTask, found: Proto) -> RemoteTask:
+        return replace(now, generation=generation_of(found)) if self._generations else now
 
-    channels: Any = grpc.aio  # pyright: ignore
+
+def _channel(options: RemoteOptions, *, numbered: bool) -> Callable[[str], Any]:
+    """Return a function that opens a channel. `numbered`: each call asks for A2A 1.1."""
+    channels: Any = grpc.aio
+    how: dict[str, Any] = {"interceptors": [_NumberedCalls(), _NumberedStreams()]} if numbered else {}
     if options.url.startswith("http:"):
-        return channels.insecure_channel
+        return partial(channels.insecure_channel, **how)
     credentials: Any = cast(Any, grpc).ssl_channel_credentials()
-    return partial(channels.secure_channel, credentials=credentials)
+    return partial(channels.secure_channel, credentials=credentials, **how)
+
+
+class _NumberedCalls(grpc.aio.UnaryUnaryClientInterceptor):
+    async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return await continuation(_of_1_1(client_call_details), request)
+
+
+class _NumberedStreams(grpc.aio.UnaryStreamClientInterceptor):
+    async def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        return await continuation(_of_1_1(client_call_details), request)
+
+
+def _of_1_1(details: Any) -> Any:
+    """Return the details of a call that asks for A2A 1.1; the SDK names its own version."""
+    given = [(name, NUMBERED if name == "a2a-version" else value) for name, value in details.metadata]
+    return details._replace(metadata=grpc.aio.Metadata(*given))
 
 
 def _translated(error: Exception) -> Exception:
@@ -123,7 +166,7 @@ def _translated(error: Exception) -> Exception:
         return (
             RemoteRefused("credentials", f"It refused our credentials ({rpc}).")
             if rpc in _KEYS
-            else ConnectionLost(f"gRPC {rpc}")
+            else ConnectionLost(f"gRPC {rpc}", silent=rpc == "DEADLINE_EXCEEDED")
         )
     if isinstance(error, MethodNotFoundError | NotImplementedError):
         return RemoteRefused("unknown", "It does not support the operation.")
