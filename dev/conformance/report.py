@@ -95,7 +95,7 @@ def page(rows: list[Row]) -> str:
     ]
     reasons = {(row.kit, miss): reason(row, miss) or "Not explained yet." for row in rows for miss in row.misses}
     misses = [f"- **{kit}** `{miss}`: {why}" for (kit, miss), why in sorted(reasons.items())]
-    return "\n".join([_HEAD, *table, "", "## Misses", "", *(misses or ["None."]), "", _SKIPS])
+    return "\n".join([_HEAD, *table, "", "## Misses", "", *(misses or ["None."]), "", _SKIPS, _DRAFT])
 
 
 _HEAD = """# Conformance
@@ -113,4 +113,17 @@ The kit for 1.0 skips what a configuration cannot show: that push, streaming or 
 turned off (each has a configuration above), a required extension must be declared (likewise, and there only its own
 tests are run, because no other test names the extension), and three of its tests have no requirement to check. The kit
 for 0.3 skips what the card does not declare, and what its other transports would show.
+"""
+
+_DRAFT = """## A2A 1.1
+
+No kit tests the draft yet. `dev/conformance/a2a11/cases.yaml` holds cases of our own for generations, long polls and
+guarded sends: for each step, what is sent and what must hold. A small runner carries them out on every binding that the
+card of an agent offers for 1.1:
+
+    python -m dev.conformance.a2a11 http://127.0.0.1:8200/agents/conformance
+
+It works with any server that has an agent with the four behaviours that the file names, which the first words of a
+message select. Our test suite runs the cases too, and `tests/faces/a2a/test_requirements.py` has a case for each
+requirement of A2A 1.0.1 that the kit for 1.0 does not test.
 """

@@ -108,6 +108,8 @@ async def _frames(kind: str, given: Json, wire: Wire) -> list[Json]:
             return [frame async for frame in wire.stream(_message(given), _configuration(given))]
         case "subscribe":
             return [frame async for frame in wire.subscribe(task)]
+        case "list":
+            return [{"task": one} for one in (await wire.list())["tasks"] if one["id"] == task]
         case "cancel":
             return [{"task": await wire.cancel(task)}]
         case _:
@@ -139,7 +141,7 @@ def _wrong(expected: Json, done: Done, saved: Mapping[str, Json]) -> list[str]:
         "state": lambda state: state_of({"task": done.task}) == state,
         "generation": lambda rule: _holds(str(rule), int(done.task.get("generation", 0)), saved),
         "numbered": lambda _: _numbered(done.frames),
-        "first": lambda number: update_in(done.frames[0]).get("generation") == number,
+        "first": lambda rule: _holds(str(rule), int(update_in(done.frames[0]).get("generation", 0)), saved),
         "history": lambda most: len(done.task.get("history", [])) <= most,
         "error": lambda reason: done.refused is not None and done.refused.reason == reason,
         "metadata": lambda names: done.refused is not None and set(names) <= set(done.refused.metadata),

@@ -1,8 +1,8 @@
 """A run read in every way that A2A 1.1 has shows the same generations, whatever its agent does."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 from typing import Any
 
@@ -70,29 +70,50 @@ async def polled(wire: Wire, task: str) -> list[Json]:
     return seen
 
 
+async def numbers_in(stream: AsyncGenerator[Json, None]) -> list[int]:
+    """The generations of the other frames of a stream whose first frame was read."""
+    async with aclosing(stream):
+        return [update_in(frame)["generation"] async for frame in stream]
+
+
+async def turn(wire: Wire, other: Wire, asked: Json, configuration: Json | None) -> tuple[Json, list[int], list[int]]:
+    """Send a message over one binding while another one polls. Return the task, and the generations that both saw."""
+    stream = wire.stream(asked, configuration)
+    task = (await anext(stream))["task"]
+    polling = asyncio.ensure_future(polled(other, task["id"]))
+    numbers = [task["generation"], *await numbers_in(stream)]
+    assert numbers == list(range(numbers[0], numbers[-1] + 1)), wire.name
+    return task, numbers, [one["generation"] for one in await polling]
+
+
 async def followed(setting: Setting, turns: list[str]) -> None:
-    rpc = setting.wires["JSON-RPC"]
+    wires = list(setting.wires.values())
     path = f"/{message('')['messageId']}"
     hook = {"taskPushNotificationConfig": {"url": setting.receiver.url(path)}}
-    live: list[int] = []
-    task, polls = "", []
+    task, live, subscribed = "", list[int](), dict[str, tuple[int, asyncio.Future[list[int]]]]()
     for number, words in enumerate(turns):
+        wire, other = wires[number % len(wires)], wires[(number + 1) % len(wires)]
         asked = message(words, task=task) if task else message(words)
-        frames = [frame async for frame in rpc.stream(asked, None if number else hook)]
-        task = task or frames[0]["task"]["id"]
-        polls += await polled(rpc, task)
-        live += [update_in(frame)["generation"] for frame in frames]
+        shown, numbers, polls = await turn(wire, other, asked, None if number else hook)
+        assert polls == sorted(polls), other.name
+        assert polls[-1] == numbers[-1], other.name
+        live += numbers
+        task = shown["id"]
+        if number == 0 and len(turns) > 1:
+            for one in wires:
+                stream = one.subscribe(task)
+                first = update_in(await anext(stream))["generation"]
+                subscribed[one.name] = first, asyncio.ensure_future(numbers_in(stream))
     last = live[-1]
     assert live == sorted(set(live))
+    for name, (first, rest) in subscribed.items():
+        assert await rest == list(range(first + 1, last + 1)), name
     for wire in setting.wires.values():
         assert (await wire.get(task))["generation"] == last
         listed = [one for one in (await wire.list())["tasks"] if one["id"] == task]
         assert [one["generation"] for one in listed] == [last]
         replayed = wire.subscribe(task, last_event_id="0")
         assert [update_in(frame)["generation"] async for frame in replayed] == list(range(2, last + 1)), wire.name
-    generations = [one["generation"] for one in polls]
-    assert generations == sorted(generations)
-    assert generations[-1] == last
     await until(lambda: len(setting.receiver.on(path)) == last - 1)
     assert [update_in(post.json)["generation"] for post in setting.receiver.on(path)] == list(range(2, last + 1))
 
