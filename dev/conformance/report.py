@@ -124,6 +124,12 @@ card of an agent offers for 1.1:
     python -m dev.conformance.a2a11 http://127.0.0.1:8200/agents/conformance
 
 It works with any server that has an agent with the four behaviours that the file names, which the first words of a
-message select. Our test suite runs the cases too, and `tests/faces/a2a/test_requirements.py` has a case for each
-requirement of A2A 1.0.1 that the kit for 1.0 does not test.
+message select. Our test suite runs the cases too.
+
+## Requirements that no kit tests
+
+`tests/faces/a2a/test_requirements.py` has cases for what the specification 1.0.1 requires and the kits leave out, on
+three bindings, for 1.0 and 1.1: history of length 0, contexts that clients make, required and unknown fields, pages,
+order of lists and events, pushed updates, streams, bindings that show the same, credentials, versions, extensions.
+Signatures, extended cards and what other callers may see have tests of their own.
 """

@@ -126,7 +126,8 @@ class Client:
         await self._http.aclose()
 
     async def card(self) -> Json:
-        reply = await self._http.get(self._url.rstrip("/") + "/.well-known/agent-card.json")
+        url = self._url.rstrip("/") + "/.well-known/agent-card.json"
+        reply = await self._http.get(url, headers=self._headers(None))
         reply.raise_for_status()
         return reply.json()
 

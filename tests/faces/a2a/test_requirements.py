@@ -10,7 +10,8 @@ import httpx2
 import pytest
 
 from dev.conformance.a2a11.wires import Refused, Wire, state_of, update_in, wires_of
-from parley.client import message
+from parley import ArtifactChunk, Turn, agent
+from parley.client import Client, message
 from parley.ids import new_id
 from parley.testing import conformance_agent
 from parley.testing.conformance_agent import REQUIRED_EXTENSION, conformance
@@ -270,6 +271,44 @@ async def test_every_binding_takes_the_same_credentials_and_nothing_without_them
                         await wire.call(method, params, shown)
                     assert refused.value.code in ("401", "UNAUTHENTICATED"), wire.name
             await wire.close()
+
+
+@agent("hollow")
+async def hollow(turn: Turn):
+    """Makes an artifact without content."""
+    yield ArtifactChunk(())
+
+
+async def test_an_artifact_without_content_has_one_part(tmp_path: Path) -> None:
+    nothing = [{"text": ""}]
+    async with serving(tmp_path, [hollow], grpc_port=0) as server:
+        for wire in await wires_of(server.agent("hollow"), "1.0"):
+            task = (await wire.send(message("go")))["task"]
+            assert [one["parts"] for one in task["artifacts"]] == [nothing]
+            frames = [
+                frame["artifactUpdate"] async for frame in wire.stream(message("go")) if "artifactUpdate" in frame
+            ]
+            assert [one["artifact"]["parts"] for one in frames] == [nothing]
+            await wire.close()
+
+
+async def test_our_own_clients_name_their_version_in_every_request(tmp_path: Path) -> None:
+    versions: list[str] = []
+
+    async def asked(request: httpx2.Request) -> None:
+        versions.append(request.headers.get("A2A-Version", "none"))
+
+    async with serving(tmp_path, [conformance()]) as server:
+        for version in ("1.0", "1.1"):
+            http = httpx2.AsyncClient(event_hooks={"request": [asked]})
+            async with Client(server.agent("conformance"), version=version, http=http) as client:
+                task = (await client.send("tck-multi-turn start"))["task"]["id"]
+                await client.get(task)
+                await client.list()
+                _ = [frame async for frame in client.stream("done", task=task)]
+                await client.card()
+            assert versions == [version] * 5
+            versions.clear()
 
 
 async def test_another_version_of_a_required_extension_does_not_count(tmp_path: Path) -> None:

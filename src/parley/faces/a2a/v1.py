@@ -12,7 +12,7 @@ from parley.faces.a2a.messages import Ask, CancelParams, CardParams, ForkAsk, Ho
 from parley.faces.a2a.protobuf_json import ROLES, Out, ProtobufJson, TaskOut
 from parley.http.requests import page_size, time_ms
 from parley.push.hooks import Hook
-from parley.runs.rules.content import Part, Parts, check_count
+from parley.runs.rules.content import Part, Parts, check_count, text_part
 from parley.runs.rules.state import Run, State
 from parley.runs.rules.view import StatusMessage
 
@@ -125,6 +125,9 @@ class HooksOut(Out, frozen=True):
     configs: list[HookOut] | UnsetType = UNSET
     next_page_token: str = ""
 
+_NOTHING: Parts = (text_part(""),)
+"""Content of an artifact or a message without any: A2A requires at least one part."""
+
 
 class V1(ProtobufJson):
     states: ClassVar[dict[State, str]] = STATES
@@ -202,7 +205,7 @@ class V1(ProtobufJson):
         return MessageOut(
             said.id,
             ROLES[said.role],
-            said.parts,
+            self.parts_out(said.parts),
             run.conversation,
             task,
             said.metadata,
@@ -211,7 +214,7 @@ class V1(ProtobufJson):
         )
 
     def parts_out(self, parts: Parts) -> Parts:
-        return parts
+        return parts or _NOTHING
 
     def page(self, page: TaskPage) -> PageOut:
         return PageOut([_listed(self.task(shown), shown.run) for shown in page.tasks], page.next, page.size, page.total)
