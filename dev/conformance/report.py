@@ -118,13 +118,9 @@ for 0.3 skips what the card does not declare, and what its other transports woul
 _DRAFT = """## A2A 1.1
 
 No kit tests the draft yet. `dev/conformance/a2a11/cases.yaml` holds cases of our own for generations, long polls and
-guarded sends: for each step, what is sent and what must hold. A small runner carries them out on every binding that the
-card of an agent offers for 1.1:
-
-    python -m dev.conformance.a2a11 http://127.0.0.1:8200/agents/conformance
-
-It works with any server that has an agent with the four behaviours that the file names, which the first words of a
-message select. Our test suite runs the cases too.
+guarded sends: for each step, what is sent and what must hold. `python -m dev.conformance.a2a11 URL`, with the URL of an
+agent, carries them out on every binding that its card offers for 1.1. The agent may be any server's: it needs the four
+behaviours that the file names, which the first words of a message select. Our test suite runs the cases too.
 
 ## Requirements that no kit tests
 
