@@ -419,9 +419,9 @@ class Exchange:
     async def follow(self, run_id: RunId, after: int) -> Follower:
         return await self.streams.follow(run_id, after)
 
-    async def outgrown(self, run: Run, generation: int, limit_s: float) -> Run:
-        """Wait until a run has a higher generation than this one, for at most `limit_s` seconds. Return the run as it
-        is then."""
+    async def outgrown(self, run: Run, generation: int, limit_s: float | None) -> Run:
+        """Wait until a run has a higher generation than this one, for at most `limit_s` seconds if given. Return the
+        run as it is then."""
         return await outgrown(self.streams, run, generation, limit_s)
 
     def continue_from(self, outcome: Outcome) -> Follower:

@@ -399,16 +399,16 @@ async def entries_upto(store: Readable, run_id: RunId, at: int | None) -> list[E
     return entries
 
 
-async def outgrown(streams: Streams, run: Run, generation: int, limit_s: float) -> Run:
-    """Wait until a run has a higher generation than this one, for at most `limit_s` seconds. Return the run as it is
-    then. A run that has ended gets no further generation, so there is nothing to wait for."""
+async def outgrown(streams: Streams, run: Run, generation: int, limit_s: float | None) -> Run:
+    """Wait until a run has a higher generation than this one, for at most `limit_s` seconds if given. Return the run as
+    it is then. A run that has ended gets no further generation, so there is nothing to wait for."""
     now = asyncio.get_running_loop().time
-    until = now() + limit_s
+    until = None if limit_s is None else now() + limit_s
     if run.generation > generation or run.ended:
         return run
     with await streams.follow(run.id, run.version) as follower, suppress(Stopping, StaleCursor):
         while run.generation <= generation and not run.ended:
-            if not (events := await follower.next(max(0.0, until - now()))):
+            if not (events := await follower.next(None if until is None else max(0.0, until - now()))):
                 break
             for event in events:
                 if event.payload is not None:

@@ -224,13 +224,23 @@ async def test_a_cut_connection_frees_its_poll(wire: Wire, server: Server) -> No
     assert time.monotonic() - began < 0.3
 
 
-async def test_polls_of_one_change_share_what_is_read(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_polls_of_one_change_share_one_follower_and_what_is_read(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wire = (await wires_at(server, "writer"))["JSON-RPC"]
     task = await begun(wire)
+    arrived = reads = 0
+    view, visible = server.exchange.view, server.exchange.visible
+
+    async def seen(*args: Any, **more: Any) -> Any:
+        nonlocal arrived
+        arrived += 1
+        return await visible(*args, **more)
+
+    monkeypatch.setattr(server.exchange, "visible", seen)
     polls = [asyncio.ensure_future(wire.get(task["id"], currentGeneration=task["generation"])) for _ in range(20)]
-    await until(lambda: server.exchange.streams.followers == 20)
-    reads = 0
-    view = server.exchange.view
+    await until(lambda: arrived == 20)
+    await until(lambda: server.exchange.streams.followers == 1)
 
     async def counted(*args: Any, **more: Any) -> Any:
         nonlocal reads
@@ -242,6 +252,25 @@ async def test_polls_of_one_change_share_what_is_read(server: Server, monkeypatc
     shown = await asyncio.gather(*polls)
     assert {one["status"]["state"] for one in shown} == {"TASK_STATE_CANCELED"}
     assert reads <= 3
+    await wire.close()
+
+
+async def test_polls_that_share_a_wait_have_times_and_ends_of_their_own(server: Server) -> None:
+    wire = (await wires_at(server, "writer"))["HTTP+JSON"]
+    task = await begun(wire)
+
+    async def poll(pause_s: float) -> float:
+        """Poll after a pause, and return the seconds that the answer took."""
+        await asyncio.sleep(pause_s)
+        began = time.monotonic()
+        assert (await wire.get(task["id"], currentGeneration=task["generation"]))["generation"] == task["generation"]
+        return time.monotonic() - began
+
+    polls = [asyncio.ensure_future(poll(pause_s)) for pause_s in (0.0, 0.0, 0.1, 0.2)]
+    await until(lambda: server.exchange.streams.followers == 1)
+    polls.pop(0).cancel()
+    assert min(await asyncio.gather(*polls)) >= 0.6
+    await until(lambda: server.exchange.streams.followers == 0)
     await wire.close()
 
 

@@ -33,6 +33,7 @@ from parley.faces.a2a.messages import (
     int64,
     status_of,
 )
+from parley.faces.a2a.polls import LongPolls
 from parley.faces.a2a.streams import A2AStream, A2AStreaming, Showing
 from parley.http.requests import page_cursor, page_token
 from parley.ids import RunId, is_id
@@ -149,12 +150,10 @@ class Operations:
         self._cards = cards
         self._default = default
         self._witness = witness
-        self._poll_s = poll_s
-        self._reading: dict[tuple[RunId, int, int | None], asyncio.Task[TaskShown]] = {}
-        """Tasks that are being read after a change, by run, event and length of history."""
         self._recipients: Recipients = recipients or LocalAgents(exchange)
         self._showing = Showing(exchange, cards.base_url)
         self._streaming = A2AStreaming(exchange, self._showing)
+        self._polls = LongPolls(exchange, self._task, poll_s)
 
     async def send(self, call: A2ACall, ask: Ask) -> TaskShown | ReplyShown:
         self._asked("message/send", call, ask.task, ask.message)
@@ -174,24 +173,10 @@ class Operations:
         self._asked("tasks/get", call, params.id)
         _check_history(params.history_length)
         run = await self._visible(call, params.id)
-        if isinstance(params, PollParams):
-            return await self._polled(run, params)
+        known = int64(params.current_generation, "currentGeneration") if isinstance(params, PollParams) else None
+        if known is not None and run.generation <= known and not run.ended:
+            return await self._polls.outgrown(run, known, params.history_length)
         return await self._task(run.id, params.history_length)
-
-    async def _polled(self, run: Run, params: PollParams) -> TaskShown:
-        """Return the task once it has a higher generation than the caller knows. Callers that wait for the same change
-        share what is read."""
-        known = int64(params.current_generation, "currentGeneration")
-        if known is None or run.generation > known:
-            return await self._task(run.id, params.history_length)
-        run = await self._exchange.outgrown(run, known, self._poll_s)
-        place = (run.id, run.version, params.history_length)
-        reading = self._reading.get(place)
-        if reading is None:
-            reading = asyncio.get_running_loop().create_task(self._task(run.id, params.history_length))
-            self._reading[place] = reading
-            reading.add_done_callback(lambda _: self._reading.pop(place))
-        return await asyncio.shield(reading)
 
     async def _task(self, run_id: RunId, history_length: int | None) -> TaskShown:
         view = await self._exchange.view(run_id, history=history_length)

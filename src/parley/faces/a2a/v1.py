@@ -125,6 +125,7 @@ class HooksOut(Out, frozen=True):
     configs: list[HookOut] | UnsetType = UNSET
     next_page_token: str = ""
 
+
 _NOTHING: Parts = (text_part(""),)
 """Content of an artifact or a message without any: A2A requires at least one part."""
 
