@@ -82,11 +82,9 @@ class GrpcPeer:
 
     async def get(self, task: str, after: int = 0) -> RemoteTask:
         """Return a task. `after`: when it has a higher generation, or after a time that the remote sets."""
-        context = self._context({})
         polls = after > 0 and self._generations
-        if polls:
-            context.timeout = self._timeout_s
         request = poll_request(task, after) if polls else pb.GetTaskRequest(id=task)
+        context = self._context({}, self._timeout_s if polls else None)
         try:
             found = await self._client.get_task(request, context=context)
         except Exception as error:
@@ -99,8 +97,9 @@ class GrpcPeer:
         except Exception as error:
             raise _translated(error) from error
 
-    def _context(self, headers: Mapping[str, str]) -> ClientCallContext:
-        return ClientCallContext(service_parameters={**headers_for(current()), **self._headers, **headers})
+    def _context(self, headers: Mapping[str, str], timeout_s: float | None = None) -> ClientCallContext:
+        given = {**headers_for(current()), **self._headers, **headers}
+        return ClientCallContext(service_parameters=given, timeout=timeout_s)
 
     async def _steps(self, events: AsyncIterator[pb.StreamResponse]) -> AsyncGenerator[RemoteStep, None]:
         try:
