@@ -126,8 +126,7 @@ class Client:
         await self._http.aclose()
 
     async def card(self) -> Json:
-        url = self._url.rstrip("/") + "/.well-known/agent-card.json"
-        reply = await self._http.get(url, headers=self._headers(None))
+        reply = await self._http.get(self._url.rstrip("/") + "/.well-known/agent-card.json")
         reply.raise_for_status()
         return reply.json()
 
