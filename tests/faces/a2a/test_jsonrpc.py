@@ -213,11 +213,11 @@ async def test_return_immediately_does_not_wait(clients: Clients) -> None:
     assert result["task"]["status"]["state"] in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
 
 
-async def test_a_cancel_returns_the_canceled_task_and_ends_its_streams(clients: Clients) -> None:
+async def test_a_cancel_returns_the_canceled_task_and_ends_its_streams(server: Server, clients: Clients) -> None:
     begun = await clients.sleeper.send("zzz", configuration={"returnImmediately": True})
     task = begun["task"]["id"]
     watching = asyncio.ensure_future(stream(clients.sleeper, {"id": task}, "SubscribeToTask"))
-    await asyncio.sleep(0.05)
+    await until(lambda: server.exchange.streams.followers == 1)
     canceled = await clients.sleeper.call("CancelTask", {"id": task, "metadata": {"reason": "enough"}})
     assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
     assert (await watching)[-1][1]["statusUpdate"]["status"]["state"] == "TASK_STATE_CANCELED"
