@@ -11,7 +11,7 @@ SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
 # Tests start hundreds of processes; without its bytecode each would compile all of Parley again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: audit run test test-fast check format docs browser environments tools screenshots sdk firstuse install-cost bench image image-check conformance contract chaos simulate soak clean help
+.PHONY: audit run test test-fast check format docs browser environments tools screenshots sdk firstuse install-cost bench image image-check conformance contract chaos simulate soak release clean help
 
 help:                ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -78,6 +78,9 @@ install-cost: $(STAMP) ## measure the seconds and megabytes that `make run` inst
 
 bench: $(STAMP)      ## measure; ONLY=name runs some of it
 	$(BIN)/python -m dev.bench $(ONLY)
+
+release: $(STAMP)    ## build wheels and sdists twice, compare them, and write them with SBOM, licences and checksums into dist
+	$(BIN)/python -m dev.release dist
 
 image: $(STAMP)      ## build the container image with buildah; BASE=, EXTRAS=, FONTS=, IMAGE=
 	$(BIN)/python -m dev.image build

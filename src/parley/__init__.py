@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from parley.runs.rules.view import Answer
     from parley.settings import Settings
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AgentError",
