@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dev.audit import licences
 from dev.audit.words import OURS, Package, installed, plain
-from dev.release.bill import Bill, bill_of, document, written
+from dev.release.bill import bill_of, document, written
 from dev.release.building import ROOT, NotReproducible, built_twice, changed, committed_at
 from dev.release.terms import texts
 
@@ -33,7 +33,7 @@ def main(dist: Path) -> int:
     except NotReproducible as error:
         print(error, file=sys.stderr)
         return 1
-    _describe(dist, packages, place)
+    describe(dist, packages, place)
     for file in sorted(dist.iterdir()):
         print(f"{file.stat().st_size:>10,}  {file.name}")
     return 0
@@ -50,11 +50,11 @@ def _unpinned(packages: Iterable[Package]) -> list[str]:
     ]
 
 
-def _describe(dist: Path, packages: dict[str, Package], place: Path) -> None:
+def describe(dist: Path, packages: dict[str, Package], place: Path) -> None:
     """Write a bill of materials for each wheel, the licences of everything, and the checksums."""
     rules, at, everything = licences.rules(), committed_at(), dict[str, Package]()
     for wheel in sorted(dist.glob("*.whl")):
-        bill: Bill = bill_of(wheel, packages)
+        bill = bill_of(wheel, packages)
         name = "-".join(wheel.name.split("-")[:2])
         (dist / f"{name}.cdx.json").write_text(written(document(bill, rules, at)), "utf-8")
         everything |= {one.name: one for one in bill.packages}

@@ -21,7 +21,7 @@ from dev.audit.words import Package, plain
 Json = dict[str, Any]
 DEVELOPMENT = frozenset(("dev", "docs"))
 """Extras that change no installation of a user."""
-_SPDX = re.compile(r"[\w.+-]+(?: (?:AND|OR|WITH) [\w.+-]+)*")
+_SPDX = re.compile(r"[(\w.+-]+(?: (?:AND|OR|WITH) [(\w.+)-]+)*")
 
 
 class Bill(Struct, frozen=True):
@@ -111,6 +111,7 @@ def _direct(metadata: Message, known: Mapping[str, str], without: frozenset[str]
 
 
 def _component(name: str, version: str, licence: str) -> Json:
+    licence = re.sub(r"^\(([^()]*)\)$", r"\1", licence)
     shown: Json = {"expression": licence} if _SPDX.fullmatch(licence) else {"license": {"name": licence}}
     purl = _purl(name, version)
     return {
