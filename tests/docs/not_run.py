@@ -54,4 +54,8 @@ NOT_RUN = {
         "make sdk      # write the types, install the compiler, build sdk/typescript/dist",
     ): "tests/sdk builds it, and asks npm once",
     ("tutorials/behind-nat.md", "pip install parley-edge"): "it is installed already, from the folder edge",
+    (
+        "tutorials/online.md",
+        "python3 -m venv .venv && . .venv/bin/activate",
+    ): "it is installed already",
 }
