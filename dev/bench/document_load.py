@@ -1,4 +1,4 @@
-"""Plans of contract 002, read or edited as fast as they are answered, each client in a conversation of its own.
+"""Plans (the actions contract, 002), read or edited as fast as they are answered, each client in its own conversation.
 
 Standard library only, as `load.py`, so that the client stays much cheaper than what it measures.
 """

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from dev.docsite.llms import write
+
 
 class BuildFailed(Exception):
     pass
@@ -19,4 +21,5 @@ def built(root: Path) -> Path:
     )
     if done.returncode:
         raise BuildFailed(f"{done.stdout}\n{done.stderr}")
+    write(root, site)
     return site

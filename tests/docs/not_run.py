@@ -34,7 +34,10 @@ NOT_RUN = {
         "python -m venv crew && crew/bin/pip install parley-a2a crewai",
     ): "make environments installs it",
     ("howto/postgresql.md", "createuser parley --pwprompt"): "it needs a superuser of your database server",
-    ("index.md", "make run"): "it would set up a second environment and take the port 8200",
+    (
+        "index.md",
+        "pip install parley-a2a       # or, in a copy of the repository: pip install .",
+    ): "packages are built and installed by tests/packaging",
     (
         "install.md",
         "pip install parley-a2a                      # Python 3.11 or newer",
@@ -43,6 +46,7 @@ NOT_RUN = {
         "install.md",
         "$ PARLEY_STORE=postgres PARLEY_POSTGRES_URL=postgresql://db/parley parley serve agents.py",
     ): "here every extra is installed",
+    ("releases/0.2.0.md", "pip install --upgrade parley-a2a"): "packages are built and installed by tests/packaging",
     ("releases/0.1.0.md", "pip install parley-a2a"): "packages are built and installed by tests/packaging",
     (
         "replicas.md",

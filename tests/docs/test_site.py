@@ -43,6 +43,17 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(pages) == sorted(str(file.relative_to(DOCS)) for file in DOCS.rglob("*.md"))
 
 
+def test_language_models_find_every_page(site: Path) -> None:
+    listed = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): (.+)$", (site / "llms.txt").read_text("utf-8"), re.MULTILINE)
+    assert sorted(page for page, _ in listed) == sorted(str(file.relative_to(DOCS)) for file in DOCS.rglob("*.md"))
+    full = (site / "llms-full.txt").read_text("utf-8")
+    for page, summary in listed:
+        assert len(summary) > 10, page
+        text = (site / page).read_text("utf-8")
+        assert text.strip() in full
+        assert "<!-- prepare" not in text
+
+
 class Shapes(HTMLParser):
     """Counts the elements of a page's article, without what the theme adds around it."""
 

@@ -1,4 +1,4 @@
-"""Assembles the face of contract 002 (plans, deliverables, conversations, tools, orchestrations)."""
+"""Assembles the face of the actions contract (002): plans, deliverables, conversations, tools, orchestrations."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

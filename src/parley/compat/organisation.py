@@ -20,8 +20,8 @@ from parley.orgkernel.json_structs import is_object, members_of
 from parley.runs.rules.agents import Agent, Limits
 from parley.settings import PREFIX, Settings, load
 
-# The configuration file of contract 001: with or without the wrapper `a2a_server`, with the field names of the contract
-# or of its origin.
+# The configuration file of the organisation contract (001): with or without the wrapper `a2a_server`, with the field
+# names of the contract or of its origin.
 
 WRAPPER = "a2a_server"
 DEFAULT_URL = "http://localhost:5000"

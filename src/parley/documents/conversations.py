@@ -1,4 +1,4 @@
-"""Conversations: their messages run by run, their deletion, and their exports (contract 002)."""
+"""Conversations: their messages run by run, their deletion, and their exports (the actions contract, 002)."""
 
 import asyncio
 from collections.abc import AsyncGenerator

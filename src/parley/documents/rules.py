@@ -1,4 +1,4 @@
-"""Plans and deliverables: documents of a conversation, in versions that never change (contract 002)."""
+"""Plans and deliverables: documents of a conversation, in versions that never change (the actions contract, 002)."""
 
 import re
 from collections.abc import Iterable
@@ -176,7 +176,7 @@ class Content(Struct, frozen=True):
 
 
 class Assignment(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Why a run was made, in the terms of contract 002, and what to do with the agent's answer."""
+    """Why a run was made, in the terms of the actions contract (002), and what to do with the agent's answer."""
 
     mode: str
     action: str

@@ -458,7 +458,7 @@ class UnknownMethod(Invalid):
 
 
 class UnknownMode(Invalid):
-    """Contract 002 (plans, deliverables, tools, orchestrations) has no such mode."""
+    """The actions contract (002) has no such mode."""
 
     code = "unknown_mode"
 

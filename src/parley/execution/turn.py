@@ -176,7 +176,7 @@ class Turn:
 
     @property
     def assignment(self) -> Assignment | None:
-        """The purpose of the run, if it has one beyond asking the agent (a document of contract 002)."""
+        """The purpose of the run, if it has one beyond asking the agent (a document of the actions contract, 002)."""
         return self._run.assignment
 
     @property

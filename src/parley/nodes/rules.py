@@ -1,5 +1,5 @@
-"""Nodes: registered servers with agents. Contract 004 calls them workspaces, and so do its wire format and its
-events."""
+"""Nodes: registered servers with agents. The registry contract (004) calls them workspaces, and so do its wire
+format and its events."""
 
 import re
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Nodes that find each other: registration, the hierarchy, discovery, and access rules (contract 004)."""
+"""Nodes that find each other: registration, the hierarchy, discovery, and access rules (the registry contract, 004)."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing

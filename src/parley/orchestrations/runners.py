@@ -115,7 +115,7 @@ class AgentSteps:
                 return StepResult("failed", (), code, text_of(words), state is State.FAILED or code == _BUSY)
 
 
-# Steps that use the actions of contract 002: tools are called, documents are written, and everything else is sent as a
+# Steps that use the actions contract (002): tools are called, documents are written, and everything else is sent as a
 # message. Documents are written in the conversation of the outermost orchestration; other steps have a conversation of
 # their own, so that agents do not mix up their messages.
 

@@ -39,8 +39,8 @@ class MemoryUrls:
 
 
 class RedisUrls:
-    """URLs in Redis, under `ws:{id}:internal_url` and `ws:{id}:url`, the names of contract 004. A Redis that does not
-    answer is not used for a while, and the store is read instead."""
+    """URLs in Redis, under `ws:{id}:internal_url` and `ws:{id}:url`, the names of the registry contract (004). A Redis
+    that does not answer is not used for a while, and the store is read instead."""
 
     def __init__(self, url: str, clock: Clock = now_ms) -> None:
         self._redis = _client(url)

@@ -1,7 +1,7 @@
-"""Calls of MCP tools: the caller, the conversation and the result (mode `tool` of contract 002).
+"""Calls of MCP tools: the caller, the conversation and the result (mode `tool` of the actions contract, 002).
 
-A call is one stored execution, the same as in contract 003: `tool_call_id` there is its id here. It is in the log of
-the run that made it; a call without a run gets a run of its own, with the same id.
+A call is one stored execution, the same as in the runtime control plane (003): `tool_call_id` there is its id here.
+It is in the log of the run that made it; a call without a run gets a run of its own, with the same id.
 """
 
 import asyncio

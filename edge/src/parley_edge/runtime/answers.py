@@ -1,4 +1,4 @@
-"""Interpret a local agent's answer by the rules of contract 000 (pairing). Pure functions."""
+"""Interpret a local agent's answer by the rules of the paired-runtime contract (000). Pure functions."""
 
 import json
 import re

@@ -131,7 +131,7 @@ Relation = Literal["self", "siblings", "roots", "parent", "child", "line"]
 
 
 def can_communicate(lookup: Lookup, caller: str, target: str, *, ancestors: bool = False) -> bool:
-    """Return whether one node may call another by the rule of contract 004 (registry and proxy): itself, siblings, two
+    """Return whether one node may call another by the rule of the registry contract (004): itself, siblings, two
     roots, parent and child; with `ancestors` any two on one line.
 
     A node that cannot be found may call no other node.

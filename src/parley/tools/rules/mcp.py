@@ -134,7 +134,7 @@ def _function(name: str) -> str:
 
 
 def described(server: str, output: Json) -> Fields:
-    """Return the `metadata` of an output (contract 002)."""
+    """Return the `metadata` of an output (the actions contract, 002)."""
     about: Fields = {"mcpServer": server}
     for member, name in (("rows", "rowsReturned"), ("files", "filesFound")):
         if isinstance(found := fields_of(output).get(member), list):
