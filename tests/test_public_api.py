@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import a2a_server
-from dev.docsite.reference.python import PUBLIC, described
+from dev.docsite.reference.python import PUBLIC, described, examples
+from dev.docsite.reference.signatures import methods, signature
 
 ROOT = Path(__file__).parent.parent
 SHOWN = [
@@ -49,6 +50,29 @@ def test_every_public_name_is_described(module: str) -> None:
     imported = importlib.import_module(module)
     words = {name: described(imported, name) for name in PUBLIC[module]}
     assert {name: text for name, text in words.items() if not _PLAIN.match(text)} == {}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_method_is_described(module: str) -> None:
+    imported = importlib.import_module(module)
+    found = {f"{name}.{one.call}": one.about for name in PUBLIC[module] for one in methods(getattr(imported, name))}
+    assert {call: about for call, about in found.items() if not _PLAIN.match(about)} == {}
+
+
+def test_signatures_are_those_of_the_code() -> None:
+    client = importlib.import_module("parley.client")
+    assert signature(client.message, "message").startswith("message(\n    text: Content,\n    *,\n    task: str")
+    assert signature(client.Client, "Client").startswith(
+        "Client(\n    url: str,\n    *,\n    token: str | None = None,"
+    )
+    assert signature(importlib.import_module("parley").Note, "Note") == "Note(notes: Mapping[str, str])"
+    calls = [one.call for one in methods(client.Client)]
+    assert "await get(task: str) -> Json" in calls
+    assert not [call for call in calls if "self" in call]
+
+
+def test_every_example_belongs_to_a_public_module() -> None:
+    assert examples().keys() <= PUBLIC.keys()
 
 
 def test_what_the_pages_show_can_be_imported_and_is_public() -> None:

@@ -1,4 +1,4 @@
-"""Plans (the actions contract, 002): how many are read and edited, beside a handler that only answers with the same JSON."""
+"""Plans (the actions contract, 002): how many are read and edited, beside one that only answers with the same JSON."""
 
 import json
 import subprocess

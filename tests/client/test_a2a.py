@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from parley import ArtifactChunk, Done, NeedInput, Rejected, State, Turn, agent
-from parley.client import Client, UnreadableAnswer
+from parley.client import Client, RemoteError, UnreadableAnswer
 from parley.client.a2a import answer_in
 from parley.testing.servers import serving
 
@@ -67,3 +67,14 @@ async def test_an_answer_is_typed_and_still_has_the_servers_json(tmp_path: Path)
 def test_a_result_that_is_not_a2a_is_refused(result: object) -> None:
     with pytest.raises(UnreadableAnswer):
         answer_in(result)
+
+
+async def test_the_same_message_under_one_key_is_one_task_for_every_client(tmp_path: Path) -> None:
+    async with serving(tmp_path, [echo], store="memory") as server:
+        runs = []
+        for _ in range(2):
+            async with Client(server.agent("echo")) as client:
+                runs.append((await client.send("hi", key="greeting-1")).run_id)
+                with pytest.raises(RemoteError, match="another payload"):
+                    await client.send("hello", key="greeting-1")
+        assert runs[0] == runs[1]

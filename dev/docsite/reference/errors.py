@@ -19,9 +19,9 @@ EXPLAINED = Path(__file__).parents[3] / "docs" / "errors.md"
 _INTRODUCTION = """\
 What the codes mean, and what to do about them, is told in [errors](../errors.md); this is what each wire makes of
 them. *A2A*: the code of JSON-RPC, the status of HTTP+JSON, that of gRPC, and the `reason`, where A2A has a name of
-its own for it. *Actions (002)*: the code in the envelope of `/api/agent2agent` and its status. *Control
-plane (003)*: the same of `/internal/v1`. An error that a wire has no word for is a defect there, and told as an internal one; most of those
-never get that far, because they are how a task ends, or what a command says."""
+its own for it. *Actions (002)*: the code in the envelope of `/api/agent2agent` and its status. *Control plane
+(003)*: the same of `/internal/v1`. An error that a wire has no word for is a defect there, and told as an internal
+one; most of those never get that far, because they are how a task ends, or what a command says."""
 
 
 def page() -> str:

@@ -5,8 +5,10 @@ import importlib
 import inspect
 import re
 from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
 
+from dev.docsite.reference.signatures import methods, signature
 from dev.docsite.reference.writing import code, sentence, table, whole
 
 PUBLIC: dict[str, tuple[str, ...]] = {
@@ -59,21 +61,40 @@ _SAID = {
     "Skill": "A skill on the card of an agent.",
     "Trace": "The trace that a request is part of, in the words of W3C Trace Context; empty if it names none.",
 }
+EXAMPLES = Path(__file__).with_name("python_examples.md")
+"""Examples by module. They are part of the page, and tests carry them out there."""
 _INTRODUCTION = """\
-The names that programs may import. Each module lists the same names in `__all__`. Everything else is private: it may
-be renamed, moved or removed in any release. `parley` and `a2a_server` come with `parley-a2a`, `parley_edge` with
-`parley-edge`."""
+The names that programs may import, with their signatures. Each module lists the same names in `__all__`. Everything
+else is private: it may be renamed, moved or removed in any release ([stability](../stability.md)). `parley` and
+`a2a_server` come with `parley-a2a`, `parley_edge` with `parley-edge`. Examples run in an `async` function or a script,
+as they are."""
 
 
 def page() -> str:
-    return whole("Python", _INTRODUCTION, *(part for name in PUBLIC for part in _module(name)))
+    return whole("Python API", _INTRODUCTION, *(part for name in PUBLIC for part in _module(name)))
 
 
 def _module(name: str) -> list[str]:
     module = importlib.import_module(name)
     rows = ((code(public), described(module, public)) for public in PUBLIC[name])
     about = re.sub(r":$", ".", sentence(module.__doc__))  # an example follows there
-    return [f"## {code(name)}", about, table(("name", ""), rows)]
+    listed = [f"## {code(name)}", about, *examples().get(name, ()), table(("name", ""), rows)]
+    return [*listed, *(part for public in PUBLIC[name] for part in _details(getattr(module, public), public))]
+
+
+def _details(found: object, public: str) -> list[str]:
+    """The signature of a name in a block, and the methods of a class as a table."""
+    shown, rows = signature(found, public), [(code(one.call), one.about) for one in methods(found)]
+    if not (shown or rows):
+        return []
+    block = [f"```text\n{shown}\n```"] if shown else []
+    return [f"### {code(public)}", *block, *([table(("method", ""), rows)] if rows else [])]
+
+
+def examples() -> dict[str, tuple[str, ...]]:
+    """By module: the text below its heading in the file of examples."""
+    found = re.split(r"^## `([\w.]+)`\n", EXAMPLES.read_text("utf-8"), flags=re.MULTILINE)[1:]
+    return {module: (text.strip(),) for module, text in zip(found[::2], found[1::2], strict=True)}
 
 
 def described(module: ModuleType, name: str) -> str:

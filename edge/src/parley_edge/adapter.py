@@ -85,6 +85,7 @@ class Task:
 
     @property
     def text(self) -> str:
+        """Text of the task."""
         text = self.input.get("text", "")
         return text if isinstance(text, str) else ""
 

@@ -6,6 +6,7 @@ updates are detected by their generation, and a task of an agent without streami
 
 import asyncio
 import json
+import uuid
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, Literal
@@ -68,6 +69,7 @@ class RemoteError(ParleyError):
 
     @property
     def reason(self) -> str:
+        """Reason of the refusal, as the server names it."""
         return str(self.data[0].get("reason", "")) if self.data else ""
 
 
@@ -90,6 +92,7 @@ class SendAnswer(Answer, frozen=True):
         return name in self.result
 
     def get(self, name: str, default: Any = None) -> Any:
+        """Return a member of `result`, or the default."""
         return self.result.get(name, default)
 
 
@@ -126,11 +129,13 @@ class Client:
         await self._http.aclose()
 
     async def card(self) -> Json:
+        """Fetch the card of the agent."""
         reply = await self._http.get(self._url.rstrip("/") + "/.well-known/agent-card.json")
         reply.raise_for_status()
         return reply.json()
 
     async def call(self, method: str, params: Json, headers: dict[str, str] | None = None) -> Any:
+        """Call a JSON-RPC method of A2A, and return its result."""
         return _result(await self._post(self._url, _request(method, params), headers))
 
     async def _post(self, url: str, body: Json, headers: dict[str, str] | None) -> HttpAnswer:
@@ -151,10 +156,13 @@ class Client:
         generation: int | None = None,
     ) -> SendAnswer:
         """Send a message, and wait until the agent is done or asks a question. `task` continues a task, for example to
-        answer its question; `context` is the conversation. With the configuration `{"returnImmediately": True}` the
+        answer its question; `context` is the conversation. The same message under the same idempotency `key` is sent
+        once, also from another process. With the configuration `{"returnImmediately": True}` the
         answer only says that the task is accepted. With `generation` (A2A 1.1) the message is refused if the task has
         another one by then."""
-        params: Json = {"message": message(text, task=task, context=context)}
+        # The id is a part of what must be the same under one key.
+        id_ = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._url}#{key}")) if key else None
+        params: Json = {"message": message(text, task=task, context=context, id_=id_)}
         if generation is not None:
             configuration = {**(configuration or {}), "ifGenerationMatch": generation}
         if configuration:
@@ -162,6 +170,7 @@ class Client:
         return answer_in(await self.call("SendMessage", params, {"Idempotency-Key": key} if key else None))
 
     async def get(self, task: str) -> Json:
+        """Return a task."""
         return await self.call("GetTask", {"id": task})
 
     async def poll(self, task: str, generation: int) -> Json:
@@ -174,6 +183,7 @@ class Client:
         return await self.call("ListTasks", query)
 
     async def cancel(self, task: str, reason: str | None = None) -> Json:
+        """Cancel a task, and return it."""
         return await self.call("CancelTask", {"id": task, **({"metadata": {"reason": reason}} if reason else {})})
 
     async def fork(self, task: str, at: int | None = None, content: Content | None = None) -> Json:

@@ -50,6 +50,7 @@ class Owner(Struct, frozen=True):
 
     @property
     def headers(self) -> dict[str, str]:
+        """Headers that name the owner in a request."""
         given = {"x-oa-user-id": self.user_id, "x-oa-guest-scope": self.guest_scope}
         return {name: str(value) for name, value in given.items() if value is not None}
 
@@ -82,9 +83,11 @@ class RuntimeClient:
         await self._http.aclose()
 
     async def health(self) -> Json:
+        """Return the health of the runtime."""
         return await self._get("/health")
 
     async def openapi(self) -> Json:
+        """Return the OpenAPI document."""
         return await self._get("/openapi.json")
 
     async def create_run(self, thread: str, *, run: str | None = None, agent: str | None = None) -> Json:
@@ -93,21 +96,26 @@ class RuntimeClient:
         return await self._post("/runs", body)
 
     async def snapshot(self, run: str, thread: str) -> Json:
+        """Return the state of a run."""
         return await self._get(_path(run, "snapshot"), run=run, query={"thread_id": thread})
 
     async def frame(
         self, run: str, thread: str, type_: str = "user_message", payload: Json | None = None, *, id_: str | None = None
     ) -> Json:
+        """Append a frame to a run."""
         body = {"thread_id": thread, "frame_id": id_ or new_id(), "type": type_, "payload": payload or {}}
         return await self._post(_path(run, "frames"), body, run=run)
 
     async def say(self, run: str, thread: str, text: str) -> Json:
+        """Append a user's message to a run."""
         return await self.frame(run, thread, payload={"text": text})
 
     async def finish(self, run: str, thread: str) -> Json:
+        """End a run as done."""
         return await self.frame(run, thread, "finish")
 
     async def cancel(self, run: str, thread: str, reason: str | None = None) -> Json:
+        """Cancel a run."""
         body: Json = {"thread_id": thread, **({"reason": reason} if reason else {})}
         return await self._post(_path(run, "cancel"), body, run=run)
 
@@ -116,6 +124,7 @@ class RuntimeClient:
         return await self._post("/tools/execute", body)
 
     async def deliver(self, event: Json) -> Json:
+        """Store a delivery event."""
         return await self._post("/comms/delivery-events", event)
 
     async def stream(

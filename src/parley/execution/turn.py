@@ -168,10 +168,12 @@ class Turn:
 
     @property
     def run_id(self) -> RunId:
+        """Id of the run: the task's id in A2A."""
         return self._run.id
 
     @property
     def conversation(self) -> ConversationId:
+        """Id of the conversation: the `contextId` in A2A."""
         return self._run.conversation
 
     @property
@@ -276,6 +278,7 @@ class Turn:
 
     @property
     def text(self) -> str:
+        """Text of the newest input."""
         return "\n".join(text_of(message.parts) for message in self.inputs)
 
     @property
@@ -286,6 +289,7 @@ class Turn:
 
     @property
     def artifacts(self) -> list[Artifact]:
+        """Artifacts of this run so far."""
         return self._view.artifacts
 
     @property

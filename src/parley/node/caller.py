@@ -82,6 +82,7 @@ class A2A:
         return Flattener().flat(await self._retried(read, None))
 
     async def cancel(self, task: str) -> Json:
+        """Cancel a task, and return it."""
         return await self.send({"method": "tasks/cancel", "params": {"id": task}})
 
     async def subscribe(self, request: Json, *, key: str | None = None) -> AsyncGenerator[Json, None]:

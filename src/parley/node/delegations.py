@@ -165,6 +165,7 @@ class PeerAnswer(Answer, frozen=True):
 
     @property
     def context(self) -> str | None:
+        """Id of the conversation: the `contextId` in A2A."""
         return self.conversation or None
 
     @property

@@ -93,6 +93,7 @@ class Peer(Struct, frozen=True):
 
     @property
     def description(self) -> str:
+        """Description on the peer's card."""
         return str((self.agent_card or {}).get("description") or "")
 
     @property
@@ -106,6 +107,7 @@ class Peer(Struct, frozen=True):
 
     @property
     def skills(self) -> list[Json]:
+        """Skills on the peer's card."""
         return [skill for skill in (self.agent_card or {}).get("skills") or () if isinstance(skill, dict)]
 
 

@@ -62,10 +62,12 @@ class Node:
 
     @property
     def id(self) -> str:
+        """Id of the node in the registry."""
         return self.at_work.platform.id
 
     @property
     def url(self) -> str:
+        """URL of the node's own A2A server."""
         return self.at_work.url
 
     @property
@@ -80,6 +82,7 @@ class Node:
 
     @property
     def exchange(self) -> Exchange:
+        """The engine of the running node."""
         return self.at_work.exchange.result()
 
     async def registered(self) -> None:

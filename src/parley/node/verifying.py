@@ -81,6 +81,7 @@ class PairVerifier:
 
     @property
     def issuer(self) -> str:
+        """URL of the server that issues the tokens."""
         return (self._issuer() if callable(self._issuer) else self._issuer).rstrip("/")
 
     # Why: docs/decisions/nodes.md#ask-the-platform-about-every-pair-token
@@ -118,6 +119,7 @@ class PairVerifier:
         return {"caller": error.claims.sub, **issuers}
 
     async def close(self) -> None:
+        """Close the connections to the server."""
         await self._outbound.close()
 
     def _own(self, token: Token) -> str:

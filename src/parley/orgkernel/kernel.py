@@ -71,6 +71,7 @@ class Kernel:
         self._shown = shown
 
     def begin(self, task: OrgTask) -> WorkflowState:
+        """Assign a task to a role, and return the state in which its workflow begins."""
         found = assign(self._organisation, task.text) if self._organisation else RoleAssignment("conversational")
         start = found.workflow.graph.start if found.workflow else ""
         return WorkflowState(
@@ -101,6 +102,7 @@ class Kernel:
         )
 
     async def run(self, task: OrgTask, state: WorkflowState) -> AsyncGenerator[Happening, None]:
+        """Run a workflow from a state, and yield what happens."""
         role, workflow = self._assigned(state, task)
         if role is None or workflow is None:
             yield await self._passed_through(task, state)
@@ -142,6 +144,7 @@ class Kernel:
         return WorkflowEnded(given_up(report, None, None, Evidence(reason=reason, accomplished=())), state, None)
 
     async def done(self, work: Work) -> NodeResult:
+        """Do the work of one step, and return its result."""
         return await self._do(work)
 
     def failure_reason(self, node: WorkflowNode, result: NodeResult) -> str:

@@ -57,14 +57,17 @@ class OrganisationPaths(Struct, frozen=True):
 
     @property
     def active(self) -> Path:
+        """File that names the active organisation."""
         return self.folder / ACTIVE
 
     @property
     def roles_folder(self) -> Path:
+        """Folder of the roles."""
         return self.roles or self.folder / "roles"
 
     @property
     def reports_folder(self) -> Path:
+        """Folder of the reports."""
         return self.reports or self.folder / "reports"
 
     def library(self) -> list[Path]:
@@ -76,6 +79,7 @@ class OrganisationPaths(Struct, frozen=True):
         return [*single[:1], *_json_in(self.folder / "workflows")] or self._of_kernel(KERNEL_LIBRARY)
 
     def taxonomy(self) -> list[Path]:
+        """Return the files of the taxonomy, in order of preference."""
         if self.domains is not None:
             return [self.domains]
         own = [self.folder / name for name in DOMAINS if (self.folder / name).is_file()]
@@ -104,6 +108,7 @@ class OrganisationLoader:
         self._problems: list[LoadProblem] = []
 
     def read(self) -> LoadedOrganisation:
+        """Read the files that have changed, and return the organisation."""
         self._problems = []
         file = self._organisation()
         found = self._whole(file) if file is not None else None

@@ -36,6 +36,7 @@ class Trace(Struct, frozen=True, omit_defaults=True, rename="camel", gc=False):
 
     @property
     def trace_id(self) -> str:
+        """Id of the trace; empty without one."""
         return self.traceparent[3:35]
 
 

@@ -79,6 +79,7 @@ class Balancer:
         return None
 
     async def close(self) -> None:
+        """Close all connections."""
         for end in self._left:
             end.transport.abort()
         tasks = list(self._open)

@@ -32,6 +32,7 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
+        """Id of the process."""
         return self._process.pid
 
     @staticmethod
@@ -45,6 +46,7 @@ class ServerProcess:
         cwd: Path | None = None,
         start_s: float = START_S,
     ) -> "ServerProcess":
+        """Start a server, and wait until it listens."""
         more = [*map(str, agents), "--data-dir", str(data_dir), "--port", str(port)]
         return await ServerProcess.launch(["parley", command, *more], env=env, cwd=cwd, start_s=start_s)
 
@@ -93,6 +95,7 @@ class ServerProcess:
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
+        """Continue a process after `pause`."""
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGCONT)
 

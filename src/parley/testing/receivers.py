@@ -26,10 +26,12 @@ class Post(Struct, frozen=True):
 
     @property
     def json(self) -> Any:
+        """The body as JSON."""
         return json.loads(self.body)
 
     @property
     def seq(self) -> int:
+        """Number of the event that it reports."""
         return int(self.headers["x-a2a-event-id"])
 
 
@@ -49,9 +51,11 @@ class Receiver:
         """Additional headers of the answers on a path, as one line."""
 
     def url(self, path: str = "/hook") -> str:
+        """Return the URL of a path."""
         return f"http://127.0.0.1:{self.port}{path}"
 
     def on(self, path: str = "/hook") -> list[Post]:
+        """Return the notifications that a path has received."""
         return [post for post in self.posts if post.path.partition("?")[0] == path]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -35,6 +35,7 @@ class Server(Struct, frozen=True):
     """The ASGI application: all faces, with authentication."""
 
     def agent(self, slug: str) -> str:
+        """Return the URL of an agent."""
         return f"{self.url}/agents/{slug}"
 
 
