@@ -113,6 +113,23 @@ def test_there_are_notes_for_the_version_that_there_is() -> None:
     assert notes.startswith(f"# Parley {__version__}\n")
 
 
+def test_the_readme_is_short_and_begins_with_what_it_is() -> None:
+    page = (ROOT / "README.md").read_text()
+    assert page.count("\n") <= 200
+    pitch, _, _ = page.partition("## Quick start")
+    assert len(pitch.split()) < 160
+    assert {"docs/pictures/run-1600-light.png", "docs/pictures/architecture.svg"} <= set(re.findall(r"\]\((\S+)\)", pitch))
+
+
+def test_the_comparisons_name_their_sources() -> None:
+    table, _, sources = (ROOT / "docs" / "peers.md").read_text().partition("## Sources")
+    projects = [row[0].split("**")[1] for row in rows(table)[1:]]
+    assert len(projects) >= 11
+    assert [name for name in projects if f"- **{name}" not in sources] == []
+    named = [row[0].strip("*") for row in rows((ROOT / "README.md").read_text().partition("## Comparison")[2])[1:8]]
+    assert [name for row in named for name in row.split(", ") if name.split()[0] not in table] == []
+
+
 def rows(text: str) -> list[list[str]]:
     """The tables of a page, row by row."""
     return [
