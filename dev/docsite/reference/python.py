@@ -66,8 +66,7 @@ EXAMPLES = Path(__file__).with_name("python_examples.md")
 _INTRODUCTION = """\
 The names that programs may import, with their signatures. Each module lists the same names in `__all__`. Everything
 else is private: it may be renamed, moved or removed in any release ([stability](../stability.md)). `parley` and
-`a2a_server` come with `parley-a2a`, `parley_edge` with `parley-edge`. Examples run in an `async` function or a script,
-as they are."""
+`a2a_server` come with `parley-a2a`, `parley_edge` with `parley-edge`. The examples run as they are."""
 
 
 def page() -> str:
