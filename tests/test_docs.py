@@ -118,7 +118,9 @@ def test_the_readme_is_short_and_begins_with_what_it_is() -> None:
     assert page.count("\n") <= 200
     pitch, _, _ = page.partition("## Quick start")
     assert len(pitch.split()) < 160
-    assert {"docs/pictures/run-1600-light.png", "docs/pictures/architecture.svg"} <= set(re.findall(r"\]\((\S+)\)", pitch))
+    assert {"docs/pictures/run-1600-light.png", "docs/pictures/architecture.svg"} <= set(
+        re.findall(r"\]\((\S+)\)", pitch)
+    )
 
 
 def test_the_comparisons_name_their_sources() -> None:

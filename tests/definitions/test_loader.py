@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from parley.definitions.files import MAX_BYTES
-from parley.definitions.loader import LoadedDefinitions, Sources, sources
+from parley.definitions.loader import NO_AGENT, LoadedDefinitions, Sources, sources
 from parley.errors import ConfigurationError
 from parley.runs.rules.agents import Agent, Extended, Extension, Limits, Provider, Skill
 
@@ -221,7 +221,7 @@ def test_whatever_drives_an_agent_is_found_in_a_python_file(folder: Path) -> Non
     assert only(reading).slug == "driven"
     assert reading.defined[0].kind == "driver"
     (folder / "none.py").write_text("number = 7\n")
-    assert faults(read("agents/none.py")) == ["agents/none.py: contains no @agent function and no other driver"]
+    assert faults(read("agents/none.py")) == [f"agents/none.py: {NO_AGENT}"]
 
 
 def test_the_folder_is_taken_when_nothing_is_named(folder: Path) -> None:

@@ -35,7 +35,7 @@ class Method(NamedTuple):
 
 
 def signature(found: object, name: str) -> str:
-    """How the function is called, or the class is made; empty for what is neither, or is made by the server."""
+    """Return the call of a function, or of a class; empty for constants, and for classes that only the server makes."""
     function = inspect.unwrap(found) if callable(found) else found
     if inspect.isfunction(function):
         return _call(_function(_parsed(function)), name)

@@ -19,6 +19,10 @@ from parley.runs.rules.agents import Agent, check_agent
 
 FOLDER = "agents"
 YAML = (".yaml", ".yml")
+NO_AGENT = (
+    "contains no agent: no @agent function, no driver, and no agent of a framework"
+    " (a compiled LangGraph graph, an agent of pydantic-ai or the OpenAI Agents SDK)"
+)
 
 Mark = tuple[int, ...] | tuple[str, ...] | None
 """Cheap fingerprint of a file or folder, used to detect changes; None if it does not exist."""
@@ -200,7 +204,7 @@ class LoadedDefinitions:
             self.faults.append(fault(name, error.message))
             return
         if not found:
-            self.faults.append(fault(name, "contains no @agent function and no other driver"))
+            self.faults.append(fault(name, NO_AGENT))
         for driver in {id(one): one for one in found}.values():
             function = driver.function if isinstance(driver, FunctionDriver) else None
             line = getattr(getattr(function, "__code__", None), "co_firstlineno", 1)
