@@ -3,11 +3,13 @@ orchestrations."""
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any
 
 from parley import Done, Status, Text
-from parley.errors import InvalidState, LateResult, LeaseLost, ParleyError, RunEnded, TaskRunEnded
+from parley.errors import InvalidState, LateResult, LeaseLost, NotFound, ParleyError, RunEnded, TaskRunEnded
+from parley.execution.admission import StopKind
 from parley.orchestrations.service import OrchestrationService
 from parley.paired.claims import PairedClaim
 from parley.paired.leases import Lease
@@ -161,3 +163,25 @@ async def steer(world: World, run: str, dice: Random) -> None:
         await world.ask(asked("resume"), "resume", dice)
     except (InvalidState, RunEnded):
         return
+
+
+async def stop(world: World, kind: StopKind, name: str, within_s: float) -> None:
+    """Stop all work of an agent or a principal at some time, and allow it again a moment later. Once a stop is
+    acknowledged, everything that it concerns is canceled or has ended."""
+    dice = Random(f"{world.seed}/stop/{kind}/{name}")
+
+    async def stopped(engine: SimulatedEngine, gone: Gone) -> int:
+        return (await engine.switch.stop(kind, name, "local"))[0].at
+
+    async def allowed(engine: SimulatedEngine, gone: Gone) -> None:
+        with suppress(NotFound):
+            await engine.switch.allow(kind, name)
+
+    await asyncio.sleep(dice.uniform(0.2, 0.8) * within_s)
+    before = {id_ for id_, run in world.database.tables.live.items() if name in (run.agent, run.principal)}
+    await world.ask(stopped, "stop", dice)
+    for run in [world.database.tables.live[id_] for id_ in before if id_ in world.database.tables.live]:
+        if not run.cancel_requested:
+            world.watch.fail("stop", run.id, f"it is {run.state.value} after all work of {kind} {name} was stopped")
+    await asyncio.sleep(dice.uniform(0.1, 3.0))
+    await world.ask(allowed, "allow", dice)

@@ -6,17 +6,20 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from dev.simulation.actors import PairedFleet, steer
+from dev.simulation.actors import PairedFleet, steer, stop
 from dev.simulation.nodes import NodeFleet
 from parley import Done, NeedInput, Status, Text, Turn, agent
+from parley.budgets.rules import LimitEntry, LimitValues
 from parley.drivers.workflow import WorkflowDriver
+from parley.execution.admission import StopKind
 from parley.execution.driver import Driver
 from parley.orchestrations.rules.plan import Rules, Step
 from parley.paired.driver import EdgeDriver
 from parley.runs.rules.agents import Agent, Limits, plain_skill
+from parley.runs.rules.usage import Usage
 from parley.testing.simulation.clients import ClientCommand, perform
 from parley.testing.simulation.faults import KINDS, drawn
-from parley.testing.simulation.invariants import MARK
+from parley.testing.simulation.invariants import MARK, over_budget
 from parley.testing.simulation.loop import PROCESS
 from parley.testing.simulation.shrink import WorldPlan
 from parley.testing.simulation.world import Universe, World
@@ -25,6 +28,14 @@ REPLICAS, CLIENTS, COMMANDS, FAULTS = 3, 20, 200, 10
 SENDING_S = 12.0
 """Simulated seconds in which commands begin and faults happen."""
 ROOM = 2
+BUDGET, CALL, BRANCHES = 50, 10, 3
+"""Tokens of a tree of the agent `spender`, of each of its calls, and calls that it makes at once at most."""
+LIMITS = (
+    LimitEntry("agent", "spender", LimitValues(tree_tokens=BUDGET)),
+    LimitEntry("agent", "branch", LimitValues(tree_tokens=BUDGET)),
+)
+PRINCIPALS = ("user:ann", "user:ann", "user:ann", "user:bob", "user:cyn")
+"""Principals that ask the agent `room`, which serves them in turn."""
 
 
 def plan(
@@ -43,7 +54,7 @@ def plan(
 
 ASKED = (
     "echo", "echo", "echo", "steps", "steps", "asker", "asker", "parent", "room", "room", "sleeper", "fragile",
-    "flow", "flow", "boss", "edge", "edge", "slow", "node",
+    "flow", "flow", "boss", "edge", "edge", "slow", "node", "spender", "spender",
 )  # fmt: skip
 
 
@@ -63,6 +74,7 @@ def _command(dice: Random, number: int, agents: Sequence[str]) -> ClientCommand:
         hook=dice.random() < 0.12,
         more_after=round(dice.uniform(0.0, 0.6), 3) if asked in MORE and dice.random() < 0.4 else None,
         guarded=dice.random() < 0.5,
+        principal=PRINCIPALS[number % len(PRINCIPALS)] if asked == "room" else "local",
         cancel_after=round(dice.choice((0.01, 0.1, 1.0, 3.0)) * dice.uniform(0.2, 1.0), 3) if cancels else None,
     )
 
@@ -77,7 +89,9 @@ def played(what: WorldPlan, told: bool = False) -> Universe:
         REPLICAS,
         told=told,
         node_work=lambda id_, turn: fleets[0].work(id_, turn),
+        limits=LIMITS,
     )
+    world.checks.append(lambda: over_budget(world.database.tables, BUDGET, BRANCHES * CALL))
     fleets.append(NodeFleet(world))
     return world.play(lambda world: actors(world, what, fleets[0]))
 
@@ -87,7 +101,9 @@ def actors(world: World, what: WorldPlan, nodes: NodeFleet) -> Sequence[Coroutin
     world.breaks.append(lambda amount, seconds: _break_one(fleet, nodes, amount, seconds))
     nodes.start()
     commands = [_performed(world, command, nodes) for command in what.commands]
-    return [fleet.pair(), nodes.operate(), *commands]
+    stopped: list[tuple[StopKind, str]] = [("agent", "spender"), ("principal", "user:bob")]
+    stops = [stop(world, kind, name, SENDING_S) for kind, name in stopped]
+    return [fleet.pair(), nodes.operate(), *stops, *commands]
 
 
 def _break_one(fleet: PairedFleet, nodes: NodeFleet, amount: float, seconds: float) -> None:
@@ -165,6 +181,19 @@ def drivers(world: World, version: int) -> Sequence[Driver]:
         finally:
             world.watch.leave("room", process, turn.run_id, turn.epoch)
 
+    @agent("spender", rescue="resume")
+    async def spender(turn: Turn) -> AsyncGenerator[Any, None]:
+        yield said(turn, await turn.step("plan", paid, turn))
+        asks = (turn.ask("branch", f"branch {number} of {turn.text}") for number in range(BRANCHES))
+        await asyncio.gather(*asks)
+        yield Text(await turn.step("sum", paid, turn))
+
+    @agent("branch", rescue="resume")
+    async def branch(turn: Turn) -> AsyncGenerator[Any, None]:
+        for number in range(Random(turn.text).randint(1, 3)):
+            yield said(turn, await turn.step(f"call {number}", paid, turn))
+        yield Text("branch")
+
     @agent("sleeper", rescue="resume")
     async def sleeper(turn: Turn) -> AsyncGenerator[Any, None]:
         began = await turn.now()
@@ -177,7 +206,7 @@ def drivers(world: World, version: int) -> Sequence[Driver]:
         await asyncio.sleep(0.1)
         yield said(turn, "once only")
 
-    local: list[Driver] = [echo, slow, steps, asker, parent, boss, endless, room, sleeper, fragile]
+    local: list[Driver] = [echo, slow, steps, asker, parent, boss, endless, room, sleeper, fragile, spender, branch]
     return [*local, flow(), edge()]
 
 
@@ -190,6 +219,13 @@ async def worked(world: World, turn: Turn, name: str, after: str = "") -> str:
     world.watch.working(turn.run_id, turn.epoch, turn.number, name, after)
     await asyncio.sleep(0.02)
     return name
+
+
+async def paid(turn: Turn) -> str:
+    """Call a pretended model."""
+    await asyncio.sleep(0.03)
+    turn.record(Usage("model", CALL))
+    return "paid"
 
 
 def flow() -> Driver:

@@ -32,6 +32,23 @@ class ModelPrice(BaseModel, extra="forbid"):
     cached: float | None = Field(None, ge=0)
 
 
+class LimitSettings(BaseModel, extra="forbid"):
+    """Limits of a principal, a group, an agent or a key: requests, tokens and cost in USD per day and month (UTC), and
+    of each tree of tasks."""
+
+    per_second: float | None = None
+    burst: int | None = None
+    unfinished: int | None = None
+    tokens_day: int | None = None
+    tokens_month: int | None = None
+    cost_day: float | None = None
+    cost_month: float | None = None
+    tree_tokens: int | None = None
+    tree_cost: float | None = None
+    tree_depth: int | None = None
+    tree_runs: int | None = None
+
+
 class Settings(BaseSettings):
     """Settings of a server. Those that are not given come from the environment and `parley.toml`."""
 
@@ -107,6 +124,9 @@ class Settings(BaseSettings):
         None, ge=1, description="Messages that a principal may send at once; `max_sends_per_second` if unset."
     )
     max_unfinished: int | None = Field(None, ge=1, description="Maximum number of unfinished tasks of a principal.")
+    limits: dict[str, LimitSettings] = Field(
+        {}, description="Limits and budgets by subject: `principal:NAME`, `group:NAME`, `agent:SLUG` or `key:NAME`."
+    )
     lease_s: float = Field(10.0, gt=0, description="Seconds after which a replica that is silent counts as dead.")
     keep_days: float | None = Field(None, gt=0, description="Days after which the events of an ended run are deleted.")
     blobs: str | None = Field(None, description="Storage of large contents: a directory or a URL (s3://…).")

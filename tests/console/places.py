@@ -49,6 +49,7 @@ PAGES: list[Place] = [
     Place("organisation", lambda _: "/organisation"),
     Place("topology", lambda _: "/topology"),
     Place("usage", lambda _: "/usage"),
+    Place("limits", lambda _: "/limits"),
     Place("operations", lambda _: "/operations"),
     Place("dead", lambda _: "/operations/dead"),
     Place("keys", lambda _: "/operations/keys"),
@@ -73,6 +74,8 @@ def demo(server: Running) -> dict[str, str]:
     with Visitor(server) as visitor:
         visitor.post("/agents/new/pairing", {"name": "Laptop"})
         visitor.post("/operations/keys", {"name": "ci", "role": "user", "groups": "build"})
+        visitor.post("/limits", {"kind": "group", "name": "build", "cost_day": "5", "tree_depth": "4"})
+        visitor.post("/stops", {"kind": "principal", "name": "user:mallory", "reason": "a loop"})
         more = {"large": _large(visitor), **_talk(server, visitor), "trip": _trip(visitor)}
     send(server, "house", "Fix the bug in app.py")
     return {agent: send(server, agent, text) for agent, text in asked.items()} | more

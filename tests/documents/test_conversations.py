@@ -25,6 +25,7 @@ from parley.errors import (
     RunNotFound,
 )
 from parley.ids import ConversationId, RunId, new_id
+from parley.runs.extensions import Extensions
 from parley.runs.log import Outcome
 from parley.runs.requests import Branch, Send
 from parley.runs.rules.access import Principal
@@ -32,7 +33,7 @@ from parley.runs.rules.content import Message, text_part
 from parley.runs.rules.events import Completed
 from parley.runs.rules.state import State
 from parley.runs.rules.transcript import TranscriptMessage
-from parley.runs.service import Exchange, Extensions
+from parley.runs.service import Exchange
 from parley.runs.store import Listing, LogStore
 from parley.runs.streams import read_all
 from parley.stores.blobs import open_blobs

@@ -19,12 +19,13 @@ from parley.errors import (
     KeyReused,
 )
 from parley.ids import ConversationId
+from parley.runs.extensions import Extensions
 from parley.runs.log import Outcome
 from parley.runs.requests import Branch
 from parley.runs.rules.access import Principal
 from parley.runs.rules.content import Message, text_of, text_part
 from parley.runs.rules.state import State
-from parley.runs.service import Exchange, Extensions
+from parley.runs.service import Exchange
 from parley.runs.store import LogStore
 from parley.stores.blobs import open_blobs
 from parley.stores.cluster import NoSignals, Solo

@@ -16,10 +16,11 @@ from parley.orchestrations.conductor import Conductor
 from parley.orchestrations.rules.plan import Rules, Step
 from parley.orchestrations.rules.state import Orchestration
 from parley.orchestrations.service import Creation, OrchestrationService
+from parley.runs.extensions import Extensions
 from parley.runs.log import verify_run
 from parley.runs.rules.access import LOCAL
 from parley.runs.rules.agents import Agent
-from parley.runs.service import Exchange, Extensions
+from parley.runs.service import Exchange
 from parley.runs.store import LogStore
 from parley.runs.streams import read_all
 from parley.stores.blobs import open_blobs

@@ -167,7 +167,8 @@ FORMS: dict[str, str] = {
 FORM_WORDS = frozenset((
     "after", "at", "back", "before", "cascade", "content", "credential", "cursor", "days", "dead", "definition",
     "description", "done", "exported", "fork", "format", "kind", "look", "name", "next", "notes", "q", "query",
-    "refused", "removed", "role", "since", "state", "step", "tail_ms", "text", "theme", "type", "until", "url",
+    "reason", "refused", "removed", "role", "since", "state", "step", "tail_ms", "text", "theme", "type", "until",
+    "url",
 ))  # fmt: skip
 
 

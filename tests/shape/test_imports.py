@@ -11,7 +11,18 @@ from importlinter.cli import lint_imports
 from tests.shape.code import ROOT, SERVER, modules
 
 CONFIGURATION = str(ROOT / "pyproject.toml")
-CAPABILITIES = {"audit", "documents", "execution", "nodes", "orchestrations", "paired", "push", "runs", "tools"}
+CAPABILITIES = {
+    "audit",
+    "budgets",
+    "documents",
+    "execution",
+    "nodes",
+    "orchestrations",
+    "paired",
+    "push",
+    "runs",
+    "tools",
+}
 VALUES = {
     "parley.errors", "parley.ids", "parley.json_schema", "parley.json_values", "parley.telemetry.trace", "parley.typed",
 }  # fmt: skip
@@ -83,7 +94,7 @@ def allowed(module: str) -> bool:
 def test_rules_import_values_and_other_rules_only() -> None:
     rules = {module: set(imports(tree)) for module, tree in modules(SERVER).items() if is_rules(module)}
     assert {module.split(".")[1] for module in rules} == {
-        "audit", "documents", "execution", "nodes", "orchestrations", "runs", "tools",
+        "audit", "budgets", "documents", "execution", "nodes", "orchestrations", "runs", "tools",
     }  # fmt: skip
     assert {module: found for module, names in rules.items() if (found := {n for n in names if not allowed(n)})} == {}
 

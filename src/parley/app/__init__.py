@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from parley import __version__
 from parley.app.actions import open_actions, open_conversations
 from parley.app.console import beside, newcomers, open_console
+from parley.app.limits import controlling, open_book, stored_limits
 from parley.app.nodes import Neighbours, open_nodes
 from parley.app.pairing import open_edge
 from parley.app.tools import extended, extensions_of, open_host, open_tools, serving_tools
@@ -25,7 +26,7 @@ from parley.drivers.org import following_organisations
 from parley.drivers.remote import following_cards
 from parley.drivers.remote.nodes import absent_node
 from parley.errors import ConfigurationError
-from parley.execution.admission import LOOK_S, Allowance, KillSwitch
+from parley.execution.admission import Allowance
 from parley.execution.cluster import Cluster, Signals
 from parley.execution.driver import Driver
 from parley.execution.membership import Loop
@@ -119,6 +120,7 @@ async def open_exchange(settings: Settings, drivers: Sequence[Driver]) -> AsyncG
             unlisted=absent_node,
             extend=partial(extended, records, host, guard, keep_ms),
             prices=prices(settings),
+            limits=open_book(settings),
         )
         for driver in drivers:
             exchange.add(driver)
@@ -293,11 +295,11 @@ async def open_faces(
                 open_actions(exchange, settings, conversations, __version__) as actions,
                 open_nodes(exchange, settings, neighbours) as nodes,
                 open_tracebacks(exchange, records) as tracebacks,
-                open_metrics(exchange, worker) as measured,
-                switching(exchange, records, groups) as switch,
+                open_metrics(exchange, worker, records) as measured,
+                controlling(exchange, records, groups) as working,
                 _grpc(settings, grpc_port, base_url, a2a.operations, entrance, cards, audit, worker),
             ):
-                admin = Admin(exchange, keys, groups, signing, push.hooks, deliveries, audit, switch)
+                admin = Admin(exchange, keys, groups, signing, push.hooks, deliveries, audit, working)
                 most = settings.max_body_bytes
                 control = ControlFace(
                     signed, exchange, Frames(exchange, records), a2a.default, deliveries, tools, __version__, most
@@ -316,7 +318,7 @@ async def open_faces(
                     *edge.faces,
                 ]
                 services = beside(
-                    conversations, nodes, push, settings, definitions, actions.document, tracebacks, audit
+                    conversations, nodes, push, settings, definitions, actions.document, tracebacks, audit, working
                 )
                 added = newcomers(exchange, settings, records, edge, extensions.guard)
                 async with open_console(
@@ -388,23 +390,6 @@ def _witness(exchange: Exchange, settings: Settings) -> RequestLog | None:
 
 
 @asynccontextmanager
-async def switching(exchange: Exchange, records: Records, groups: Groups) -> AsyncGenerator[KillSwitch, None]:
-    """Open the kill switch. While open, switches that were set at any replica hold at this one."""
-
-    async def members(group: str) -> list[str]:
-        return [one.principal for one in (await groups.members(group)).members]
-
-    switch = KillSwitch(exchange.stops, records, exchange.store, exchange.stop, members)
-    await switch.tick()
-    loop = Loop("stops", LOOK_S, switch.tick)
-    loop.start()
-    try:
-        yield switch
-    finally:
-        await loop.stop()
-
-
-@asynccontextmanager
 async def open_tracebacks(exchange: Exchange, records: Records) -> AsyncGenerator[Tracebacks, None]:
     """While open, the tracebacks of agents' exceptions are stored."""
     tracebacks, listeners = Tracebacks(records), exchange.listeners
@@ -425,10 +410,12 @@ async def counting(exchange: Exchange) -> AsyncGenerator[Metrics, None]:
 
 
 @asynccontextmanager
-async def open_metrics(exchange: Exchange, worker: Worker | None) -> AsyncGenerator[MetricsFace, None]:
+async def open_metrics(
+    exchange: Exchange, worker: Worker | None, records: Records
+) -> AsyncGenerator[MetricsFace, None]:
     """Open the metrics of a server; those of a worker can be read by the others, and include theirs."""
     async with counting(exchange) as metrics:
-        face = MetricsFace(metrics, exchange, worker)
+        face = MetricsFace(metrics, exchange, stored_limits(exchange, records), worker)
         async with worker.sharing(face.text) if worker else nullcontext():
             yield face
 

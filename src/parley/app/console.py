@@ -17,6 +17,7 @@ from parley.console.face import Console
 from parley.console.request import ApiDocument, Beside, ConsoleContext, Newcomers
 from parley.definitions.added import LOOK_S, Added
 from parley.definitions.watcher import Definitions
+from parley.execution.admission import WorkControl
 from parley.execution.membership import Loop
 from parley.faces.actions.messages import PREFIX as ACTIONS
 from parley.faces.control.document import API as CONTROL
@@ -46,6 +47,7 @@ def beside(
     actions: Callable[[], bytes],
     tracebacks: Tracebacks,
     audit: AuditLog,
+    control: WorkControl,
 ) -> Beside:
     """`actions` makes the OpenAPI document of the actions."""
     address, api = talks.exports.address, api_documents(actions, __version__)
@@ -60,6 +62,7 @@ def beside(
         api,
         tracebacks,
         audit,
+        control,
     )
 
 

@@ -13,7 +13,8 @@ from parley.execution.membership import TIDY_S, Loop
 from parley.orchestrations.conductor import Conductor
 from parley.orchestrations.runners import TableSteps
 from parley.records import Records
-from parley.runs.service import Exchange, Extensions
+from parley.runs.extensions import Extensions
+from parley.runs.service import Exchange
 from parley.security.netguard import Guard, GuardedTransport, Outbound
 from parley.settings import Settings
 from parley.tools.github import Coding, GitHub, Token, TokenFile, fixed_token

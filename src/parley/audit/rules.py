@@ -31,6 +31,8 @@ AuditAction = Literal[
     "orchestration.deleted",
     "work.stopped",
     "work.allowed",
+    "limit.set",
+    "limit.removed",
     "request.refused",
     "audit.erased",
     "audit.trimmed",

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from parley import __version__
-from parley.cli import tasks
+from parley.cli import limits, tasks
 from parley.cli.options import (
     DEFAULT_URL,
     ERROR,
@@ -149,6 +149,7 @@ def conformance(
 
 
 app.add_typer(tasks.app)
+app.add_typer(limits.app, name="limits")
 
 
 @app.command()

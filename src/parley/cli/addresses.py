@@ -97,12 +97,18 @@ async def resolve(place: AgentAddress) -> ResolvedAddress:
 
 
 async def ask_server(
-    method: str, url: str, token: str | None, *, name: str, query: dict[str, str | int] | None = None
+    method: str,
+    url: str,
+    token: str | None,
+    *,
+    name: str,
+    query: dict[str, str | int] | None = None,
+    body: object = None,
 ) -> HttpAnswer:
     """Call an operation of a Parley server; errors name the server as `name`."""
     async with open_client(timeout=_ADMIN_S, headers=token_headers(token)) as http:
         with reaching(name):
-            return await ask(http, method, url, params=query)
+            return await ask(http, method, url, params=query, json=body)
 
 
 def is_ours(card: Json) -> bool:

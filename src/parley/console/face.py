@@ -14,6 +14,7 @@ from parley.console.pages.api import ApiPages, redirects
 from parley.console.pages.comparison import ComparisonPages
 from parley.console.pages.conversations import ConversationPages, VersionPages
 from parley.console.pages.inbox import InboxPages, count_waiting
+from parley.console.pages.limits import LimitPages
 from parley.console.pages.operations import OperationPages
 from parley.console.pages.orchestrations import OrchestrationPages
 from parley.console.pages.organisation import OrganisationPages
@@ -64,6 +65,7 @@ SECTIONS: list[Section] = [
     Section("orchestrations", OrchestrationPages, "Orchestrations", "/orchestrations", "orchestrations"),
     Section("organisation", OrganisationPages, "Organisation", "/organisation", "organisation"),
     Section("usage", UsagePages, "Usage", "/usage", "usage"),
+    Section("limits", LimitPages, "Limits", "/limits", "key"),
     Section("topology", TopologyPages, "Topology", "/topology", "topology", "admin"),
     Section("operations", KeyPages),
     Section("operations", AuditPages),

@@ -18,6 +18,7 @@ from parley.definitions.watcher import Definitions
 from parley.documents.conversations import Conversations, Exported
 from parley.documents.service import Documents
 from parley.errors import AgentNotFound, CookieTooLarge, ForgedRequest, Invalid, Unauthenticated
+from parley.execution.admission import WorkControl
 from parley.faces.pairing.codes import PairingCalls
 from parley.http.face import Method
 from parley.http.requests import header, read_body
@@ -69,6 +70,7 @@ class Beside(Struct, frozen=True):
     api: Sequence[ApiDocument]
     tracebacks: Tracebacks
     audit: AuditLog
+    control: WorkControl
 
 
 class Newcomers(Struct, frozen=True):

@@ -221,6 +221,20 @@ class TooManyUnfinished(RateLimited):
     code = "too_many_unfinished"
 
 
+class BudgetExceeded(RateLimited):
+    """A budget is used up; the details are `limit`, `subject`, `spent`, `allowed`, and for a budget of a day or a month
+    `resets_at`. Costs are in USD."""
+
+    code = "budget_exceeded"
+
+
+class TreeTooLarge(Forbidden):
+    """A run may not start another one, because its tree of runs would be too deep or too large; the details are
+    `limit`, `subject` and `allowed`."""
+
+    code = "tree_too_large"
+
+
 class Stopping(ParleyError):
     """This process is about to stop and accepts no more work. Retry after `details['retry_after']` seconds: another
     process answers then."""

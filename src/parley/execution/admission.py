@@ -1,7 +1,7 @@
 """Admission: rate limits and limits of unfinished runs, checked before anything of a request is written."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from contextlib import contextmanager, suppress
 from typing import Literal
 
@@ -10,6 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.audit.service import record
+from parley.budgets.rules import LimitValues, or_else
+from parley.budgets.service import BudgetCheck, StoredLimits
 from parley.cache import BoundedCache
 from parley.clock import Clock, now_ms
 from parley.errors import Invalid, NotFound, RateLimited, RunEnded, Stopping, TooManyUnfinished, WorkStopped
@@ -19,7 +21,7 @@ from parley.records import Record, Records
 from parley.runs.log import Outcome
 from parley.runs.rules.access import Principal
 from parley.runs.rules.agents import Agent
-from parley.runs.rules.commands import Cancel
+from parley.runs.rules.commands import Cancel, Start
 from parley.runs.rules.state import TERMINAL, State
 from parley.runs.store import Listing, LogStore, Tally
 from parley.telemetry import tell
@@ -46,6 +48,13 @@ class AdmissionRequest(Struct, frozen=True):
     agent: Agent
     principal: str
     begins: bool = True
+    groups: Collection[str] = ()
+    """Groups of the principal."""
+
+    @staticmethod
+    def of(agent: Agent, start: Start) -> "AdmissionRequest":
+        """Return the request for a new run."""
+        return AdmissionRequest(agent, start.principal, groups=start.tree.groups if start.tree is not None else ())
 
 
 Before = Callable[[], Awaitable[Outcome | None]]
@@ -62,17 +71,19 @@ class Admission:
         tally: Tally,
         allowance: Allowance,
         replicas: Callable[[], int],
-        clock: Clock = now_ms,
+        clock: Clock,
+        budgets: BudgetCheck,
     ) -> None:
+        """`allowance` holds for principals that have no limits of their own."""
         self._tally = tally
-        self._most = allowance.unfinished
-        self._rate = rate_of(allowance.per_second, allowance.burst)
+        self._budgets = budgets
+        self._default = LimitValues(allowance.per_second, allowance.burst, allowance.unfinished)
         self._replicas = replicas
         self._clock = clock
         self._buckets: BoundedCache[tuple[str, str], Bucket | None] = BoundedCache(lambda: None)
         self._told: BoundedCache[tuple[str, str], tuple[int, int] | None] = BoundedCache(lambda: None)
         """Time of the last telemetry event about refusals, and the number of refusals since then."""
-        self._beginning: Counter[str] = Counter()
+        self._beginning: Counter[tuple[str, str]] = Counter()
         self.stopping = False
         """Set when this process accepts no more work because it is about to stop."""
 
@@ -82,15 +93,24 @@ class Admission:
         case."""
         try:
             self._check_stopping()
-            with self._begun(asked):
-                await self._check_unfinished(asked)
-                self._check_rates(asked)
+            limits = self._limits(asked)
+            with self._begun(asked, limits):
+                await self._check_unfinished(asked, limits)
+                if self._budgets:
+                    await self._budgets.check_caller(asked.principal, asked.agent.slug, asked.groups)
+                    await self._check_agent(asked)
+                self._check_rates(asked, limits)
                 return await work()
         except (RateLimited, Stopping) as error:
             if (earlier := await before()) is not None:
                 return earlier
             self._refused(asked.agent.slug, error.code)
             raise
+
+    def _limits(self, asked: AdmissionRequest) -> LimitValues:
+        if not self._budgets:
+            return self._default
+        return or_else(self._budgets.book.of_caller(asked.principal, asked.groups), self._default)
 
     def _refused(self, agent: str, code: str) -> None:
         """Count every refusal. Log the first, and then, while refusals continue, their number from time to time."""
@@ -112,36 +132,57 @@ class Admission:
             raise Stopping("This server is about to stop; send the request again.", retry_after=STOPPING_WAIT_S)
 
     @contextmanager
-    def _begun(self, asked: AdmissionRequest) -> Generator[None, None, None]:
+    def _begun(self, asked: AdmissionRequest, limits: LimitValues) -> Generator[None, None, None]:
         """Count a run as unfinished while it is being created, until the store counts it."""
-        if self._most is None or not asked.begins:
+        if not asked.begins or (limits.unfinished is None and not self._budgets):
             yield
             return
-        self._beginning[asked.principal] += 1
+        places = (("principal", asked.principal), ("agent", asked.agent.slug))
+        self._beginning.update(places)
         try:
             yield
         finally:
-            self._beginning[asked.principal] -= 1
-            if not self._beginning[asked.principal]:
-                del self._beginning[asked.principal]
+            for place in places:
+                self._beginning[place] -= 1
+                if not self._beginning[place]:
+                    del self._beginning[place]
 
-    async def _check_unfinished(self, asked: AdmissionRequest) -> None:
-        if self._most is None or not asked.begins:
+    async def _check_unfinished(self, asked: AdmissionRequest, limits: LimitValues) -> None:
+        most = limits.unfinished
+        if most is None or not asked.begins:
             return
-        known = await self._tally.unfinished(asked.principal, self._most)
-        if known + self._beginning[asked.principal] > self._most:
+        known = await self._tally.unfinished(asked.principal, most)
+        if known + self._beginning["principal", asked.principal] > most:
             raise TooManyUnfinished(
-                f"You have {self._most} unfinished tasks, which is the limit; wait until some end, or cancel some.",
+                f"You have {most} unfinished tasks, which is the limit; wait until some end, or cancel some.",
                 retry_after=UNFINISHED_WAIT_S,
-                limit=self._most,
+                limit=most,
             )
 
-    def _check_rates(self, asked: AdmissionRequest) -> None:
+    async def _check_agent(self, asked: AdmissionRequest) -> None:
+        """Check the number of unfinished runs of an agent, whoever began them."""
+        slug = asked.agent.slug
+        most = self._budgets.book.values("agent", slug).unfinished
+        if most is None or not asked.begins:
+            return
+        known = await self._tally.unfinished_of(slug, most)
+        if known + self._beginning["agent", slug] > most:
+            raise TooManyUnfinished(
+                f"Agent {slug} has {most} unfinished tasks, which is the limit; try again later.",
+                retry_after=UNFINISHED_WAIT_S,
+                limit=most,
+            )
+
+    def _check_rates(self, asked: AdmissionRequest, limits: LimitValues) -> None:
         """Take from all buckets, or from none if one of them is empty."""
         now, agent = self._clock(), asked.agent
-        limits = agent.limits
-        rated = [(("agent", agent.slug), rate_of(limits.max_per_second, limits.max_burst))] if asked.begins else []
-        rated.append((("principal", asked.principal), self._rate))
+        rated: list[tuple[tuple[str, str], Rate | None]] = []
+        if asked.begins:
+            rated.append((("agent", agent.slug), rate_of(agent.limits.max_per_second, agent.limits.max_burst)))
+            if self._budgets:
+                values = self._budgets.book.values("agent", agent.slug)
+                rated.append((("agent", f"{agent.slug}/limit"), rate_of(values.per_second, values.burst)))
+        rated.append((("principal", asked.principal), rate_of(limits.per_second, limits.burst)))
         buckets: list[tuple[tuple[str, str], Bucket]] = []
         for place, rate in rated:
             if rate is not None:
@@ -153,7 +194,7 @@ class Admission:
         bucket = filled(self._buckets.get(place), rate, now)
         if wait := wait_s(bucket, rate):
             whose, name = place
-            who = f"Requests to agent {name}" if whose == "agent" else "Your requests"
+            who = f"Requests to agent {name.partition('/')[0]}" if whose == "agent" else "Your requests"
             raise RateLimited(f"{who} exceed the rate limit; try again in {wait} s.", retry_after=wait, limit=whose)
         return bucket
 
@@ -286,6 +327,13 @@ class KillSwitch:
                             count += 1
                 asked = replace(asked, after=(runs[-1].created_at, runs[-1].id))
         return count
+
+
+class WorkControl(Struct, frozen=True):
+    """Controls of operators over the work of a server: limits, and the kill switch."""
+
+    limits: StoredLimits
+    switch: KillSwitch
 
 
 def _target(stop: Stop) -> tuple[str, str]:

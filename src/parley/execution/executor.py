@@ -9,9 +9,11 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from parley.budgets.service import BudgetCheck
 from parley.clock import Clock, Monotonic, now_ms
 from parley.errors import (
     AgentError,
+    BudgetExceeded,
     LateResult,
     LeaseLost,
     NestedTooDeep,
@@ -19,15 +21,18 @@ from parley.errors import (
     ParleyError,
     PayloadTooLarge,
     StoreUnavailable,
+    TreeTooLarge,
 )
 from parley.execution.agents import Unlisted, no_unlisted
 from parley.execution.cluster import Cluster, Slots
 from parley.execution.driver import Driver, Salvaging, Throttled, kind_of
 from parley.execution.history import earlier_notes, earlier_rounds
+from parley.execution.job import TurnJob, TurnSpending, used_up
 from parley.execution.outbox import Outbox, TurnJournal
 from parley.execution.rules import Conclusion, Final, Scribe
-from parley.execution.steps import Steps, Suspension, suspension_in
+from parley.execution.steps import Guard, Steps, Suspension, suspension_in
 from parley.execution.turn import CURRENT, ToolCaller, Turn
+from parley.execution.turn_order import Served, next_served
 from parley.ids import RunId
 from parley.offload import LARGE
 from parley.runs.attachments import Attachments
@@ -39,68 +44,12 @@ from parley.runs.rules.commands import Begin, Emit, Recover, Report, Wake
 from parley.runs.rules.content import hops_of
 from parley.runs.rules.events import Canceled, Completed, Event, Failed, Noted, Rejected, Suspended
 from parley.runs.rules.state import Run, State, lets_go
-from parley.runs.rules.usage import Prices
+from parley.runs.rules.usage import Prices, Usage
 from parley.runs.rules.view import View
 from parley.runs.store import Store
 from parley.runs.views import RecentLogs, folded
 from parley.telemetry import span, tell
 from parley.telemetry.trace import NONE, current, enter
-
-# State of a turn that is running.
-
-
-class TurnJob:
-    """A running turn."""
-
-    __slots__ = (
-        "driver",
-        "driving",
-        "ending",
-        "grace",
-        "leaving",
-        "overtaken",
-        "run",
-        "slot_of",
-        "steps",
-        "task",
-        "timer",
-        "turn",
-    )
-
-    def __init__(self, run: Run, slot_of: str | None) -> None:
-        self.run = run
-        self.slot_of = slot_of
-        """Id of the replica under which the turn holds a slot of its agent, if it holds one."""
-        self.task: asyncio.Task[None] | None = None
-        self.driver: Driver | None = None
-        """The driver of this turn until its end, even if the agent is replaced or removed meanwhile."""
-        self.driving = False
-        """True while the agent's own code runs. Only then may the task be canceled; writing to the log is never
-        interrupted."""
-        self.ending: Report | None = None
-        """The reason why the turn was asked to stop, if it was."""
-        self.leaving = False
-        """True when this process gives up the turn so that another process can take it over."""
-        self.overtaken = asyncio.Event()
-        """Set when there is new input that the running turn has not read."""
-        self.turn: Turn | None = None
-        """The turn that was passed to the driver, once it has been called."""
-        self.steps: Steps | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.grace: asyncio.TimerHandle | None = None
-
-    def clear(self) -> None:
-        """Stop the timers of the turn."""
-        for timer in (self.timer, self.grace):
-            if timer is not None:
-                timer.cancel()
-
-    def close(self) -> None:
-        """Stop the timers, and drop what refers back to the job: then it is freed at once, not by the garbage
-        collector."""
-        self.clear()
-        self.task = self.turn = self.steps = None
-
 
 GRACE_S = 5.0
 WOKEN = 100
@@ -137,8 +86,10 @@ class Executor:
         conduct: Conduct | None = None,
         prices: Prices | None = None,
         raised: Iterable[RaisedListener] = (),
+        budgets: BudgetCheck,
     ) -> None:
         self._commands = commands
+        self._budgets = budgets
         self._store = store
         self.logs = RecentLogs(store)
         self._cluster = cluster
@@ -197,9 +148,16 @@ class Executor:
                 )
         return None
 
-    def launch(self, run: Run, events: list[Event] | None = None, *, slot_of: str | None = None) -> None:
+    def launch(
+        self,
+        run: Run,
+        events: list[Event] | None = None,
+        *,
+        slot_of: str | None = None,
+        served: Served | None = None,
+    ) -> None:
         """Work on a run that has begun or is about to begin. `events`: its complete log, if available."""
-        job = self._jobs[run.id] = TurnJob(run, slot_of)
+        job = self._jobs[run.id] = TurnJob(run, slot_of, served)
         job.task = asyncio.get_running_loop().create_task(self._work(job, events))
 
     def dispatch(self, slug: str) -> None:
@@ -337,7 +295,7 @@ class Executor:
             return False
         run: Run | None = None
         try:
-            run = await self._begin_first(slug, slot_of)
+            run = await self._begin_in_turn(slug, slot_of)
         finally:
             if run is None or run.orchestration is not None:
                 await self.slots.give(slug, slot_of)
@@ -348,6 +306,20 @@ class Executor:
         run = await self._first_waiting(slug)
         if run is not None:
             self.launch(run, slot_of=slot_of if run.orchestration is None else None)
+        return run
+
+    async def _begin_in_turn(self, slug: str, slot_of: str) -> Run | None:
+        """Begin the first run of the principal whose turn it is."""
+        beginning = [job for job in self._jobs.values() if job.run.state is State.SUBMITTED and job.run.agent == slug]
+        queue = await self._store.queue(slug, [job.run.id for job in beginning])
+        found = next_served(queue, slug, [job.served for job in beginning if job.served is not None])
+        head = await self._store.head(found[0].run) if found is not None else None
+        if found is None or head is None or not head.run.ready or head.run.id in self._jobs:
+            # If another replica has begun this run meanwhile, its slot is used, and others look again when it is free.
+            return None
+        run = head.run
+        in_turn = run.orchestration is None
+        self.launch(run, slot_of=slot_of if in_turn else None, served=found[1] if in_turn else None)
         return run
 
     async def _first_waiting(self, slug: str) -> Run | None:
@@ -363,7 +335,8 @@ class Executor:
                 if job.run.state is not State.WORKING:
                     if not self.has_driver(job.run.agent):
                         break
-                    job.run = (await self._commands.execute(job.run.id, Begin(self._cluster.replica))).run
+                    begin, served = Begin(self._cluster.replica), job.served
+                    job.run = (await self._commands.submit(job.run.id, begin, served=served)).run
                 job.driver = self._driver_of(job.run)
                 run = job.run
                 # The turn belongs to the trace of its newest input, wherever and whenever it runs.
@@ -374,7 +347,8 @@ class Executor:
                     job.run = await self._turn(job, events)
                     turn.outcome = job.run.state.value
                 self._tell_ended(job.run)
-                if not job.run.ready or job.leaving or self._closing:
+                if not job.run.ready or job.leaving or self._closing or job.served is not None:
+                    # A turn of a queue is over: it is the turn of the next principal that waits.
                     break
                 events, job.overtaken = None, asyncio.Event()
         except NotReady:
@@ -419,10 +393,14 @@ class Executor:
             job.ending = Canceled(f"The parent task {job.run.parent} ended.")
         if driver is None or job.leaving or self._closing or job.ending is not None:
             return job.ending
+        job.turn, job.steps, job.spending = None, None, None
+        if (refused := await used_up(self._budgets, job.run)) is not None:
+            return refused
         self._arm(job, driver.agent)
-        job.turn, job.steps, job.driving = None, None, True
+        job.driving = True
         try:
-            return await self._drive(driver, job, outbox, events)
+            report = await self._drive(driver, job, outbox, events)
+            return (job.spending and job.spending.refused) or report
         except Suspension as pause:
             return job.ending or Suspended(pause.due)
         except asyncio.CancelledError as error:
@@ -433,7 +411,7 @@ class Executor:
         except (LateResult, LeaseLost, StoreUnavailable):
             # StoreUnavailable is no fault of the agent: the turn is resumed when the store is back.
             raise
-        except (AgentError, PayloadTooLarge, NestedTooDeep) as error:
+        except (AgentError, BudgetExceeded, TreeTooLarge, PayloadTooLarge, NestedTooDeep) as error:
             ending = Failed(error.code, error.message)
         except BaseExceptionGroup as errors:
             # A task group of the agent wraps the exceptions of its tasks.
@@ -446,7 +424,7 @@ class Executor:
             job.driving = False
             if job.steps is not None:
                 job.steps.close()
-        return await self._salvaged(driver, job, outbox, ending)
+        return await self._salvaged(driver, job, outbox, (job.spending and job.spending.refused) or ending)
 
     async def _is_orphan(self, run: Run) -> bool:
         """Return whether a run was started for one that was canceled or has failed meanwhile. A process that was paused
@@ -454,10 +432,12 @@ class Executor:
         parent = await self._commands.stored(run.parent) if run.parent else None
         return parent is not None and lets_go(parent)
 
-    async def _record(self, turn: Turn, scribe: Scribe, outbox: Outbox) -> None:
-        """Write the usage that was recorded while the driver ran."""
-        for report in self._used(turn, scribe):
+    async def _record(self, turn: Turn, scribe: Scribe, outbox: Outbox) -> bool:
+        """Write the usage that was recorded while the driver ran. Return whether there was any."""
+        reports = self._used(turn, scribe)
+        for report in reports:
             await outbox.put(report)
+        return bool(reports)
 
     def _used(self, turn: Turn | None, scribe: Scribe) -> Sequence[Report]:
         recorded = turn.take_recorded() if turn is not None else ()
@@ -510,14 +490,15 @@ class Executor:
             conversation=run.conversation,
         ) as driven:
             view = await folded(events) if len(events) > LARGE else None
-            job.steps = self._make_steps(driver.agent, job, outbox, scribe, events)
-            turn = job.turn = self._make_turn(driver.agent, job, events, view)
+            spending = job.spending = TurnSpending(self._budgets, run, outbox, lambda: self._used(job.turn, scribe))
+            job.steps = self._make_steps(driver.agent, job, outbox, scribe, events, spending.guard)
+            turn = job.turn = self._make_turn(driver.agent, job, events, view, spending.guard)
             CURRENT.set(turn)
             async with aclosing(driver.run(turn)) as outputs:
                 async for output in outputs:
                     if isinstance(output, Conclusion):
                         outbox.upto = output.upto
-                    await self._record(turn, scribe, outbox)
+                    spends = await self._record(turn, scribe, outbox) or isinstance(output, Usage)
                     report = await self._attachments.stored(scribe.report(output))
                     if isinstance(report, Final):
                         driven.outcome = "failed" if isinstance(report, Failed) else ""
@@ -526,18 +507,23 @@ class Executor:
                     if isinstance(report, Noted):
                         turn.remember(report.notes)
                     await outbox.put(report)
+                    if spends:
+                        await spending.recorded()
             await self._record(turn, scribe, outbox)
             driven.note(**scribe.tokens)
         return Completed()
 
-    def _make_steps(self, spec: Agent, job: TurnJob, outbox: Outbox, scribe: Scribe, events: list[Event]) -> Steps:
+    def _make_steps(
+        self, spec: Agent, job: TurnJob, outbox: Outbox, scribe: Scribe, events: list[Event], guard: Guard
+    ) -> Steps:
         """Create the durable steps of a turn. Nothing may be shown before the answer of an agent that replies with a
         message."""
         shown = spec.replies != "message"
         journal = TurnJournal(outbox, self._attachments, lambda: self._used(job.turn, scribe))
-        return Steps(job.run.turns, events, journal, shown=shown, clock=self._clock, monotonic=self._monotonic)
+        clock, monotonic = self._clock, self._monotonic
+        return Steps(job.run.turns, events, journal, shown=shown, clock=clock, monotonic=monotonic, guard=guard)
 
-    def _make_turn(self, spec: Agent, job: TurnJob, events: list[Event], view: View | None) -> Turn:
+    def _make_turn(self, spec: Agent, job: TurnJob, events: list[Event], view: View | None, guard: Guard) -> Turn:
         run = job.run
         newer = events[max(0, len(events) + run.version - events[-1].seq) :]
         if run.inputs > run.read or any(event.type == "input" for event in newer):
@@ -546,7 +532,19 @@ class Executor:
         ask, recall = partial(self._asked, run), partial(earlier_rounds, self._store, run, told=self._attachments.told)
         notes, load = partial(earlier_notes, self._store, run), self._attachments.loaded
         return Turn(
-            spec, run, events, ask, load, recall, notes, current(), job.overtaken, self.toolcalls, view, job.steps
+            spec,
+            run,
+            events,
+            ask,
+            load,
+            recall,
+            notes,
+            current(),
+            job.overtaken,
+            self.toolcalls,
+            view,
+            job.steps,
+            guard,
         )
 
     def _asked(self, run: Run, turn: Turn, number: int, agent: str, text: str) -> Awaitable[View]:

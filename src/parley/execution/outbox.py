@@ -49,6 +49,14 @@ class Outbox:
         # Not shielded: the log writes commands also if the caller no longer waits for them.
         return self._flush()
 
+    async def settle(self, *reports: Report) -> None:
+        """Write some reports and all before them, if there are any. Return when everything is durable."""
+        if reports or self._waiting:
+            return await self.commit(*reports)
+        if self._flight is not None:
+            await asyncio.shield(self._flight)
+        return None
+
     async def finish(self, ending: Report) -> Run:
         """Write everything, including the end of the turn. Return the resulting run."""
         self._check()

@@ -28,6 +28,12 @@ SUSPEND_S = 1.0
 MAX_NAME = 200
 
 Load = Callable[[Parts], Awaitable[Parts]]
+Guard = Callable[[], Awaitable[None]]
+"""Raises BudgetExceeded if the run may spend nothing more."""
+
+
+async def unguarded() -> None:
+    """Guard of a turn without budgets."""
 
 
 class StepJournal(Protocol):
@@ -97,7 +103,9 @@ class Steps:
         shown: bool = True,
         clock: Clock = now_ms,
         monotonic: Monotonic = time.monotonic,
+        guard: Guard = unguarded,
     ) -> None:
+        self._guard = guard
         self._turn = turn
         self._journal = journal
         self._shown = shown
@@ -140,6 +148,7 @@ class Steps:
         call = StepCall(number, unique, retries, timeout_s, backoff_s, shown)
         before = self._before(call)
         if before is None or not before.final:
+            await self._guard()
             before = await self._attempts(call, work, args, before)
         if before.code:
             raise _failure(before)

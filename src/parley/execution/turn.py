@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from parley.documents.rules import Assignment
 from parley.errors import StepOutsideTurn, ToolNotFound
 from parley.execution.rules import checked_usage
-from parley.execution.steps import BACKOFF_S, Steps
+from parley.execution.steps import BACKOFF_S, Guard, Steps, unguarded
 from parley.ids import ConversationId, RunId, new_id
 from parley.json_values import Fields, Json
 from parley.offload import off_loop
@@ -129,6 +129,7 @@ class Turn:
         tooling: ToolCaller | None = None,
         view: View | None = None,
         steps: Steps | None = None,
+        guard: Guard = unguarded,
     ) -> None:
         self.agent = agent
         """The agent that is asked, as it is defined: `turn.agent.model`, `turn.agent.tools`."""
@@ -145,6 +146,7 @@ class Turn:
         self._recall_notes = recall_notes
         self._tooling = tooling
         self._steps = steps
+        self._guard = guard
         self._used = self._questions = 0
         self._noted: dict[str, str] = {}
         self._recorded: list[Usage] = []
@@ -260,6 +262,12 @@ class Turn:
         """Record tokens and cost in the log, as `yield Usage(…)` does, from code that cannot yield."""
         self._recorded.append(checked_usage(usage))
 
+    async def check_budget(self) -> None:
+        """Raise BudgetExceeded, and end the turn with it, if the run may spend nothing more. Call it before a call of a
+        model that the server does not know of: steps, questions to other agents and its own models check by
+        themselves."""
+        await self._guard()
+
     def take_recorded(self) -> Sequence[Usage]:
         """Return the usage that was recorded since the last call."""
         if not self._recorded:
@@ -312,7 +320,10 @@ class Turn:
     async def ask(self, agent: str, text: str) -> Answer:
         """Ask another agent and wait. A turn that is resumed gets the same answer and starts no second run."""
         self._questions += 1
-        return answer_of(await self._ask(self, self._questions, agent, text))
+        # The number is taken before anything is awaited: questions at the same time keep theirs in a resumed turn.
+        number = self._questions
+        await self._guard()
+        return answer_of(await self._ask(self, number, agent, text))
 
     @overload
     async def step(

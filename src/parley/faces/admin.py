@@ -9,9 +9,11 @@ from msgspec import UNSET, Struct, UnsetType
 
 from parley.audit.rules import ACTIONS, AuditEntry, AuditQuery
 from parley.audit.service import AuditLog, record
+from parley.budgets.rules import LimitValues
+from parley.budgets.service import StoredLimits, entry_limits_view, limits_view, tree_view
 from parley.clock import iso, now_ms
 from parley.errors import Invalid, ParleyError, Stopping
-from parley.execution.admission import STOPPING_WAIT_S, KillSwitch, Stop, StopKind
+from parley.execution.admission import STOPPING_WAIT_S, Stop, StopKind, WorkControl
 from parley.http.face import Face, Request, Response, operation
 from parley.http.requests import Headers, page_cursor, page_size, page_token, place_token, time_ms
 from parley.push.hooks import HookEntry, Hooks
@@ -73,6 +75,10 @@ class AuditParams(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     page_token: str = ""
 
 
+class LimitQuery(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    task: str | None = None
+
+
 class Erasure(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     principal: str
 
@@ -105,7 +111,7 @@ class Admin(Face[Principal]):
         hooks: Hooks,
         deliveries: MailDeliveries,
         audit: AuditLog,
-        switch: KillSwitch,
+        control: WorkControl,
     ) -> None:
         self._exchange = exchange
         self._keys = keys
@@ -114,7 +120,7 @@ class Admin(Face[Principal]):
         self._hooks = hooks
         self._deliveries = deliveries
         self._audit = audit
-        self._switch = switch
+        self._limits, self._switch = control.limits, control.switch
 
     @operation("GET", "/admin/whoami")
     async def whoami(self, request: Request[Principal]) -> Response:
@@ -204,6 +210,31 @@ class Admin(Face[Principal]):
     @operation("DELETE", "/admin/stops/{kind}/{name:path}", permission="operate")
     async def allow(self, request: Request[Principal]) -> Response:
         return Response(200, stop_view(await self._switch.allow(request.path["kind"], request.path["name"])))
+
+    @operation("GET", "/admin/limits")
+    async def limits(self, request: Request[Principal]) -> Response:
+        """List the limits of all subjects, or those that hold for the caller, with what is left of their budgets. With
+        `task`, what a task and the tasks that it started have spent, and the budgets that hold for it."""
+        task = _query(request, LimitQuery).task
+        if task is not None:
+            run = await self._exchange.visible(task, request.caller)
+            spent, budgets = await self._limits.of_tree(self._exchange.budgets, run)
+            return Response(200, tree_view(run, spent, budgets))
+        every = request.caller.may("operate")
+        found = await self._limits.all() if every else await self._limits.of(request.caller)
+        return Response(200, {"limits": [limits_view(one) for one in found]})
+
+    @operation("PUT", "/admin/limits/{kind}/{name:path}", permission="admin", body=LimitValues)
+    async def set_limits(self, request: Request[Principal], wanted: LimitValues) -> Response:
+        """Set the limits of a subject, in place of those that were set before; `*` stands for every name."""
+        place = request.path
+        entry = await self._limits.set(place["kind"], place["name"], wanted, str(request.caller))
+        return Response(200, entry_limits_view(entry))
+
+    @operation("DELETE", "/admin/limits/{kind}/{name:path}", permission="admin")
+    async def remove_limits(self, request: Request[Principal]) -> Response:
+        entry = await self._limits.remove(request.path["kind"], request.path["name"])
+        return Response(200, entry_limits_view(entry))
 
     @operation("GET", "/admin/agents", permission="operate")
     async def agents(self, request: Request[Principal]) -> Response:
@@ -496,6 +527,7 @@ class Probes(Face[None]):
 
 MOST_WAITING = 1000
 """Queues are counted up to this length; a longer queue needs action in any case."""
+BUDGET_LEFT = "Share of a budget of an agent or a group that is left, from 0 to 1."
 STORE_S = 2.0
 """Longest time to wait for the database."""
 
@@ -511,7 +543,10 @@ class Siblings(Protocol):
 class MetricsFace(Face[Principal]):
     headers: ClassVar[Headers] = []
 
-    def __init__(self, metrics: Metrics, exchange: Exchange, siblings: Siblings | None = None) -> None:
+    def __init__(
+        self, metrics: Metrics, exchange: Exchange, limits: StoredLimits, siblings: Siblings | None = None
+    ) -> None:
+        self._limits = limits
         self.metrics = metrics
         self._exchange = exchange
         self._siblings = siblings
@@ -545,12 +580,14 @@ class MetricsFace(Face[Principal]):
         try:
             async with asyncio.timeout(STORE_S):
                 waiting, size = await self._waiting(), await self._exchange.store.size()
+                shares = await self._limits.shares()
         except (ParleyError, TimeoutError):
             return [Gauge("parley_store_up", about, {"": 0})]
         return [
             Gauge("parley_store_up", about, {"": 1}),
             Gauge("parley_store_bytes", "Size of the database in bytes.", {"": size}),
             Gauge("parley_runs_waiting", "Runs that wait for a slot of their agent.", waiting),
+            *([Gauge("parley_budget_left_ratio", BUDGET_LEFT, shares, "budget")] if shares else []),
         ]
 
     async def _waiting(self) -> dict[str, int]:

@@ -15,6 +15,8 @@ async def called(llm: Llm, messages: Sequence[Speech], sampling: Sampling) -> As
     """Stream a model's answer. The usage is recorded also if the call fails or is canceled after the vendor has
     reported it."""
     turn, told = CURRENT.get(), None
+    if turn is not None:
+        await turn.check_budget()
     with span("model.call", **_fields(turn, sampling)) as call:
         try:
             async with aclosing(llm.stream(messages, sampling)) as outputs:

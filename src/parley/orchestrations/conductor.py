@@ -236,7 +236,9 @@ class Performance:
 
     async def _write(self, told: list[Stepped]) -> bool:
         """Write all events at the version on which they were decided. Return False if another writer was first, or the
-        store is unavailable; the decision is then made again."""
+        store is unavailable; the decision is then made again. Raise BudgetExceeded if no further step may start."""
+        if any(event.status == "running" for event in told):
+            await self._turn.check_budget()
         commands = (Emit(self._turn.epoch, event) for event in told)
         try:
             outcome = await self._exchange.commands.execute(self._turn.run_id, *commands, expected=self.state.version)

@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from parley.budgets.rules import spends_of
 from parley.clock import Clock, now_ms
 from parley.documents.rules import AddVersion, Change
 from parley.errors import (
@@ -22,6 +24,7 @@ from parley.errors import (
     StoreUnavailable,
     VersionConflict,
 )
+from parley.execution.turn_order import Served
 from parley.ids import RunId, is_id
 from parley.json_values import MAX_STORED_DEPTH, is_deeper, too_deep
 from parley.offload import LARGE
@@ -29,7 +32,7 @@ from parley.runs.rules.commands import Command, Fork, Start, decide
 from parley.runs.rules.events import GENESIS, Ending, Event, Failed, sealed, verify
 from parley.runs.rules.state import Run, State, evolve
 from parley.runs.store import Append, Key, Readable, Store, StoredKey
-from parley.telemetry import tell
+from parley.telemetry import Span, tell
 
 MAX_PAYLOAD = 1 << 20
 KEY_LIFE_MS = 24 * 3600 * 1000
@@ -48,6 +51,12 @@ class Outcome(Struct, frozen=True):
     replayed: bool = False
 
 
+def noted(ingest: Span, outcome: Outcome) -> Outcome:
+    """Add the run to the span in which it was accepted."""
+    ingest.note(run=outcome.run.id, conversation=outcome.run.conversation)
+    return outcome
+
+
 class _Entry(Struct):
     """The commands of one caller: all of them are applied, or none. The garbage collector must see entries: the
     error of a refused one refers to it by its traceback."""
@@ -57,6 +66,7 @@ class _Entry(Struct):
     expected: int | None
     changes: tuple[Change, ...]
     future: "asyncio.Future[Outcome]"
+    served: Served | None = None
     outcome: Outcome | None = None
     tries: int = 0
 
@@ -108,7 +118,9 @@ class Commands:
         *,
         shared: bool = False,
         fulfil: Fulfil | None = None,
+        counts_runs: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`counts_runs` returns whether the runs of each tree are counted."""
         self._store = store
         self._published = published
         self._clock = clock
@@ -116,6 +128,7 @@ class Commands:
         self._shared = shared
         self._boxes: OrderedDict[RunId, _Box] = OrderedDict()
         self._background: set[asyncio.Task[None]] = set()
+        self._counts_runs = counts_runs
         self._fulfil = fulfil
         """Called when a run that was made for a document completes; returns the changes of the document."""
 
@@ -126,13 +139,15 @@ class Commands:
         key: Key | None = None,
         expected: int | None = None,
         changes: tuple[Change, ...] = (),
+        served: Served | None = None,
     ) -> "asyncio.Future[Outcome]":
-        """Put commands into the run's mailbox. They are decided together, after all earlier commands."""
+        """Put commands into the run's mailbox. They are decided together, after all earlier commands. `served` is the
+        turn that they begin."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         box = self._boxes.get(run_id)
         if box is None:
             box = self._open(run_id, fresh=isinstance(commands[0], Start | Fork))
-        entry = _Entry(commands, key, expected, changes, future)
+        entry = _Entry(commands, key, expected, changes, future, served)
         if box.busy:
             box.waiting.append(entry)
         else:
@@ -317,7 +332,9 @@ class Commands:
         expected = box.run.version if box.run else 0
         expired = self._clock() - KEY_LIFE_MS if keys else 0
         changes = tuple(change for entry in decided for change in entry.changes)
-        append = Append(run, expected, events, keys, expired, changes)
+        served = next((entry.served for entry in decided if entry.served is not None), None)
+        spends = spends_of(run, events, count_runs=self._counts_runs())
+        append = Append(run, expected, events, keys, expired, changes, spends, served)
         if run.assignment is not None and run.inputs and run.state is State.COMPLETED and self._fulfil is not None:
             self._spawn(self._fulfilled(box, made, append, self._fulfil))
         else:
@@ -347,7 +364,7 @@ class Commands:
     def _append_otherwise(self, box: _Box, append: Append, made: "_Decisions") -> None:
         """Append other decisions in place of those that were refused, without document changes."""
         assert made.run is not None
-        other = Append(made.run, append.expected, made.events, append.keys, append.keys_expired_before)
+        other = replace(append, run=made.run, events=made.events, changes=())
         self._store.append(other, partial(self._appended, box, made))
 
     def _apply(self, run_id: RunId, run: Run | None, hash_: bytes, entry: _Entry) -> tuple[Run, bytes, list[Event]]:

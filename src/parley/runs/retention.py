@@ -63,6 +63,7 @@ class Retention:
         """Do one round: trim batch after batch until no run is old enough; pauses keep it to half of the time."""
         await self._store.forget_keys(self._clock() - KEY_LIFE_MS)
         await self._store.forget_nonces(self._clock() - NONCE_GRACE_MS)
+        await self._store.forget_spent(self._clock())
         if self._keep_ms is None:
             return
         before = self._clock() - self._keep_ms

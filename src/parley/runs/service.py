@@ -3,33 +3,35 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from parley.audit.service import note
+from parley.budgets.rules import groups_of
+from parley.budgets.service import BudgetCheck, LimitBook
 from parley.clock import Clock, Monotonic, now_ms
 from parley.errors import (
     AnswerInvalid,
     GenerationMismatch,
     InvalidState,
     RunNotFound,
+    TreeTooLarge,
     VersionConflict,
 )
 from parley.execution.admission import UNLIMITED, Admission, AdmissionRequest, Allowance, WorkStops
 from parley.execution.agents import Changed, Roster, Unlisted, cleanup_work, clear_ended_runs, no_agent, no_unlisted
 from parley.execution.cluster import Cluster, Interest, Signals
 from parley.execution.driver import Driver, PairedWork
-from parley.execution.executor import GRACE_S, Conduct, Executor
+from parley.execution.executor import GRACE_S, Executor
 from parley.execution.membership import LEASE_S, Membership, ReplicaLease
-from parley.execution.turn import ToolCaller
 from parley.ids import RunId, new_id, new_run_id
 from parley.runs.attachments import SAID_BYTES, Attachments, Blobs
 from parley.runs.children import Children
+from parley.runs.extensions import Extend, no_extensions
 from parley.runs.listeners import RunListeners
-from parley.runs.log import MAX_PAYLOAD, Commands, Fulfil, Outcome
+from parley.runs.log import MAX_PAYLOAD, Commands, Outcome, noted
 from parley.runs.requests import Branch, Opening, Send, branch_key, chosen_id, fork_of, same_run, send_key, start_of
 from parley.runs.retention import Retention
 from parley.runs.rules.access import Principal, may_see, may_use
@@ -37,36 +39,19 @@ from parley.runs.rules.agents import Agent, check_content
 from parley.runs.rules.answers import Expected, answer_in
 from parley.runs.rules.commands import Adopt, Begin, Cancel, Close, Fail, Fork, Give, Start, check_generation
 from parley.runs.rules.content import Message, check_parts, conversation_for, hops_metadata, text_part
-from parley.runs.rules.events import Event, InputRequired, Rejected
+from parley.runs.rules.events import Event, Rejected
 from parley.runs.rules.state import WAITING, Run, State, lets_go
 from parley.runs.rules.usage import Prices
 from parley.runs.rules.view import View
 from parley.runs.store import Key, LogStore
 from parley.runs.streams import Follower, Streams, outgrown
-from parley.runs.views import folded, read_view, recent_view
+from parley.runs.views import expected_answer, folded, read_view, recent_view
 from parley.runs.wakeups import Wakeups
-from parley.telemetry import Span, span
+from parley.telemetry import span
 from parley.telemetry.trace import entered, sent
 
 _NEWCOMER = "*"
 """Sent in place of an agent's slug by a replica that has joined, so that the others know that they are not alone."""
-
-
-class Extensions(Struct, frozen=True):
-    """Collaborators that use the exchange, and that the exchange uses."""
-
-    toolcalls: ToolCaller | None = None
-    """Calls the tools of agents."""
-    conduct: Conduct | None = None
-    fulfil: Fulfil | None = None
-
-
-Extend = Callable[["Exchange"], Extensions]
-"""Builds the extensions of an exchange during its construction: they may store the exchange, but not use it yet."""
-
-
-def no_extensions(exchange: "Exchange") -> Extensions:
-    return Extensions()
 
 
 class Exchange:
@@ -89,15 +74,19 @@ class Exchange:
         unlisted: Unlisted = no_unlisted,
         extend: Extend = no_extensions,
         prices: Prices | None = None,
+        limits: LimitBook | None = None,
     ) -> None:
-        self.agents = Roster(unlisted)
-        self.listeners = listeners or RunListeners()
-        self._signals = signals
-        self.store = store
+        self.agents, self.listeners = Roster(unlisted), listeners or RunListeners()
+        self.store, self._signals = store, signals
         self.streams = Streams(store, self._followed)
         self.attachments = Attachments(blobs, said_bytes=min(SAID_BYTES, max_payload // 16))
         self.extensions = extensions = extend(self)
-        self.commands = Commands(store, self._published, clock, max_payload, shared=shared, fulfil=extensions.fulfil)
+        self.limits, self.stops = limits or LimitBook(), WorkStops()
+        self.budgets = BudgetCheck(self.limits, store, clock)
+        fulfil, counting = extensions.fulfil, self.limits.counting
+        self.commands = Commands(
+            store, self._published, clock, max_payload, shared=shared, fulfil=fulfil, counts_runs=counting
+        )
         self._children = Children(self.commands, self.stop)
         lease = ReplicaLease(lease_s, shared=shared, monotonic=monotonic)
         self.execution = Executor(
@@ -116,15 +105,13 @@ class Exchange:
             conduct=extensions.conduct,
             prices=prices,
             raised=self.listeners.raised,
+            budgets=self.budgets,
         )
         self.retention = Retention(store, keep_ms, clock, self.listeners.forget, monotonic)
         self.membership = Membership(store, cluster, self.execution, self.agents, self.retention, lease)
-        self.admission = Admission(store, allowance, lambda: len(self.membership.alive), clock)
-        self.stops = WorkStops()
-        self.offers = Wakeups(lambda name: self._interest.add("name", name))
-        """Woken for an agent whose work waits for a paired runtime to pull it."""
-        self.growth = Wakeups(self._followed)
-        """Woken for a run that has grown, at any replica."""
+        self.admission = Admission(store, allowance, lambda: len(self.membership.alive), clock, self.budgets)
+        self.offers, self.growth = Wakeups(lambda name: self._interest.add("name", name)), Wakeups(self._followed)
+        """Woken for an agent whose work waits for a paired runtime to pull it; for a run that has grown anywhere."""
         self._interest = Interest(self._of_interest, self._names, self.listeners.hear_all)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -215,7 +202,7 @@ class Exchange:
             conversation = conversation_for(send.conversation, run.conversation if run else None)
             key = send_key(send)
             if run is not None:
-                return _noted(ingest, await self.give(run, send.principal, send.message, key, send.generation))
+                return noted(ingest, await self.give(run, send.principal, send.message, key, send.generation))
             start = Start(
                 agent.slug,
                 conversation,
@@ -224,10 +211,11 @@ class Exchange:
                 trace=sent(),
                 rules=send.rules,
                 reach=send.principal.reach,
+                tree=self.budgets.first_place(send.principal),
             )
             if send.id is not None:
-                return _noted(ingest, await self._identified(agent, start, chosen_id(send.id)))
-            return _noted(ingest, await self._admitted(agent, start, key))
+                return noted(ingest, await self._identified(agent, start, chosen_id(send.id)))
+            return noted(ingest, await self._admitted(agent, start, key))
 
     async def assign(self, start: Start, key: Key | None, run_id: RunId | None = None) -> Outcome:
         """Start a run for a purpose, such as a document; its message is the server's request to the agent. With
@@ -238,8 +226,8 @@ class Exchange:
                 check_content(agent, start.message.parts)
                 start = replace(start, trace=start.trace or sent())
             if run_id is not None:
-                return _noted(ingest, await self.begin(run_id, await self._stored(start)))
-            return _noted(ingest, await self._admitted(agent, start, key))
+                return noted(ingest, await self.begin(run_id, await self._stored(start)))
+            return noted(ingest, await self._admitted(agent, start, key))
 
     async def fork(self, branch: Branch) -> Outcome:
         """Start a copy of a run, with the same owner and conversation; the original is not changed."""
@@ -248,9 +236,11 @@ class Exchange:
             agent = self.usable(run.agent, branch.principal)
             conversation_for(branch.conversation, run.conversation)
             key = branch_key(branch, run)
-            asked, before = AdmissionRequest(agent, str(branch.principal)), partial(self._before, key)
+            groups = branch.principal.groups
+            asked = AdmissionRequest(agent, str(branch.principal), groups=groups)
+            before = partial(self._before, key)
             copy = partial(self._fork, run, agent, branch, key)
-            return _noted(ingest, await before() or await self.admission.admit(asked, before, copy))
+            return noted(ingest, await before() or await self.admission.admit(asked, before, copy))
 
     async def retry(self, run_id: str, principal: Principal, key: str | None = None) -> Outcome:
         """Start a copy of a run that has ended, from its last input on."""
@@ -271,6 +261,7 @@ class Exchange:
         run_id = chosen_id(opening.run) if opening.run is not None else new_run_id()
         rules = None if opening.assignment else self.agents.rules(agent.slug)
         start = start_of(opening, conversation_for(opening.conversation), rules)
+        start = replace(start, tree=self.budgets.first_place(opening.principal))
         if opening.parent is not None:
             return await self._opened(run_id, start, opening.key)
 
@@ -278,12 +269,12 @@ class Exchange:
             known = opening.run is not None and await self.store.head(run_id) is not None
             return await self._opened(run_id, start, None) if known else await self._before(opening.key)
 
-        asked = AdmissionRequest(agent, start.principal)
+        asked = AdmissionRequest.of(agent, start)
         return await self.admission.admit(asked, before, partial(self._opened, run_id, start, opening.key))
 
     async def _opened(self, run_id: RunId, start: Start, key: Key | None) -> Outcome:
         try:
-            return await self.commands.execute(run_id, start, key=key)
+            return await self.commands.execute(run_id, await self._placed(start), key=key)
         except VersionConflict:
             return Outcome(same_run(await self.commands.state(run_id), start), [], replayed=True)
 
@@ -297,7 +288,7 @@ class Exchange:
             self.stops.check(principal, run.agent)
         agent = self.agent(run.agent)
         check_content(agent, message.parts)
-        asked, limits = AdmissionRequest(agent, run.principal, begins=False), principal.reach
+        asked, limits = AdmissionRequest(agent, run.principal, False, groups_of(run)), principal.reach
         give = Give(message, trace=sent(), agents=limits.agents if limits else (), generation=generation)
         outcome = await self.admission.admit(asked, partial(self._before, key), partial(self._give, run, give, key))
         if run.state in WAITING and not outcome.replayed:
@@ -341,12 +332,7 @@ class Exchange:
             answer_in(expects, message.parts)
 
     async def expected_answer(self, run: Run) -> Expected | None:
-        """Return the answer that a run's open question expects; None if every answer will do."""
-        if run.state is not State.INPUT_REQUIRED or not run.turns:
-            return None
-        asked = await self.store.read_last(run.id, ("input_required",), 1)
-        payload = asked[0].payload if asked else None
-        return payload.expects if isinstance(payload, InputRequired) else None
+        return await expected_answer(self.store, run)
 
     async def close_run(self, run: Run, principal: Principal, key: Key | None = None) -> Outcome:
         """Accept no further input: the run completes when all input has been processed."""
@@ -450,8 +436,18 @@ class Exchange:
         """Start a run whose id is derived from its purpose, or return the run that was started for the same purpose."""
         try:
             return await self._begun(run_id, self.usable(start.agent, start.caller), start, None)
-        except VersionConflict:
-            return Outcome(await self.commands.state(run_id), [], replayed=True)
+        except (VersionConflict, TreeTooLarge):
+            # The run may be one of those that made its tree as large as it is.
+            if (known := await self.commands.stored(run_id)) is None:
+                raise
+            return Outcome(known, [], replayed=True)
+
+    async def _placed(self, start: Start) -> Start:
+        """Put a run that another one starts in the tree of that run, if the tree has room."""
+        parent = await self.commands.stored(start.parent) if start.parent is not None else None
+        if parent is None:
+            return start
+        return replace(start, tree=await self.budgets.place_child(parent, start.agent))
 
     async def _admitted(self, agent: Agent, start: Start, key: Key | None) -> Outcome:
         """Start a new run if the limits allow it. A run that was started by another run was admitted with that run."""
@@ -461,7 +457,7 @@ class Exchange:
 
         if start.parent is not None:
             return await work()
-        return await self.admission.admit(AdmissionRequest(agent, start.principal), partial(self._before, key), work)
+        return await self.admission.admit(AdmissionRequest.of(agent, start), partial(self._before, key), work)
 
     async def _identified(self, agent: Agent, start: Start, run_id: RunId) -> Outcome:
         """Start a run under an id that the caller chose, or return the run that the same request started."""
@@ -476,7 +472,7 @@ class Exchange:
             except VersionConflict:
                 return Outcome(same_run(await self.commands.state(run_id), start), [], replayed=True)
 
-        return await before() or await self.admission.admit(AdmissionRequest(agent, start.principal), before, work)
+        return await before() or await self.admission.admit(AdmissionRequest.of(agent, start), before, work)
 
     async def _stored(self, start: Start) -> Start:
         if start.message is None:
@@ -486,6 +482,8 @@ class Exchange:
     async def _begun(self, run_id: RunId, agent: Agent, command: Start | Fork, key: Key | None) -> Outcome:
         if isinstance(command, Start) and command.message is not None and (rules := self.agents.rules(agent.slug)):
             command = replace(command, rules=command.rules or rules)
+        if isinstance(command, Start):
+            command = await self._placed(command)
         how = await self.execution.admit(agent, at_once=command.orchestrates)
         if isinstance(how, Rejected):
             # The rejected run does no work, so its key is not used up: a repeated request with the key is decided anew.
@@ -590,9 +588,3 @@ class Exchange:
         with entered(run.trace):
             for work in cleanup_work(self.agents.driver(run.agent), run):
                 self._spawn(work)
-
-
-def _noted(ingest: Span, outcome: Outcome) -> Outcome:
-    """Add the run to the span in which it was accepted."""
-    ingest.note(run=outcome.run.id, conversation=outcome.run.conversation)
-    return outcome

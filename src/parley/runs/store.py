@@ -7,10 +7,12 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from parley.budgets.rules import CounterPlace, Spend, Spent
 from parley.clock import Monotonic
 from parley.documents.rules import Change
 from parley.documents.store import Library
 from parley.errors import ParleyError
+from parley.execution.turn_order import AgentQueue, Served
 from parley.ids import RunId
 from parley.runs.rules.events import GENESIS, Event
 from parley.runs.rules.state import Run, State
@@ -67,6 +69,10 @@ class Append(Struct):
     """A stored key older than this (ms) counts as expired, unless it is lasting."""
     changes: tuple[Change, ...] = ()
     """Document changes in the same transaction. If one of them conflicts, the append is refused with Outdated."""
+    spends: tuple[Spend, ...] = ()
+    """Spending that the events mean, added to its counters in the same transaction."""
+    served: Served | None = None
+    """The turn that the run gets from the queue of its agent, in the same transaction."""
 
     @property
     def hash(self) -> bytes:
@@ -156,6 +162,11 @@ class Store(Readable, Protocol):
         """Return the number of submitted runs of an agent, counted up to `most`."""
         ...
 
+    async def queue(self, agent: str, without: Collection[RunId]) -> AgentQueue:
+        """Return the first submitted run of each principal, apart from some runs. Of many principals, those are
+        returned whose last turn is the longest ago."""
+        ...
+
     async def ahead(self, run: RunId, agent: str, most: int) -> int | None:
         """Return the number of submitted runs of the agent that arrived before this one, counted up to `most`; None if
         this run does not wait."""
@@ -240,8 +251,25 @@ class Tally(Protocol):
         """Return the number of a principal's runs that have not ended; it need not count beyond `most`."""
         ...
 
+    async def unfinished_of(self, agent: str, most: int) -> int:
+        """Return the same for the runs of an agent."""
+        ...
 
-class LogStore(Store, Archive, Nonces, Tally, Checked, Protocol):
+
+class Ledger(Protocol):
+    """Counters of what was spent."""
+
+    async def spent(self, places: Collection[CounterPlace]) -> dict[CounterPlace, Spent]:
+        """Return the counters at these places; those that are zero may be missing."""
+        ...
+
+    async def forget_spent(self, now: int) -> int:
+        """Delete counters that were not raised for long: of trees for 40 days, of other subjects for 400. Return their
+        number."""
+        ...
+
+
+class LogStore(Store, Archive, Nonces, Tally, Checked, Ledger, Protocol):
     """The complete interface that an adapter for logs implements."""
 
     @property

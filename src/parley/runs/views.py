@@ -8,8 +8,9 @@ from msgspec import Struct
 from parley.ids import RunId
 from parley.offload import off_loop_bytes, paced
 from parley.runs.attachments import Attachments
-from parley.runs.rules.events import ENDINGS, Event
-from parley.runs.rules.state import Run
+from parley.runs.rules.answers import Expected
+from parley.runs.rules.events import ENDINGS, Event, InputRequired
+from parley.runs.rules.state import Run, State
 from parley.runs.rules.view import STATUS_TYPES, View
 from parley.runs.store import Head, Readable, Store
 from parley.runs.streams import PAGE, pages, read_all
@@ -141,3 +142,12 @@ class RecentLogs:
         log = self._logs.pop(run_id, None)
         self.size -= log.size if log else 0
         return log
+
+
+async def expected_answer(store: Store, run: Run) -> Expected | None:
+    """Return the answer that a run's open question expects; None if every answer will do."""
+    if run.state is not State.INPUT_REQUIRED or not run.turns:
+        return None
+    asked = await store.read_last(run.id, ("input_required",), 1)
+    payload = asked[0].payload if asked else None
+    return payload.expects if isinstance(payload, InputRequired) else None

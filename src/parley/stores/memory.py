@@ -7,12 +7,15 @@ from itertools import islice
 
 from msgspec.structs import replace
 
+from parley.budgets.rules import NOTHING, TREE, CounterPlace, Spend, Spent
 from parley.errors import KeyTaken, ParleyError, StoreUnavailable, VersionConflict
+from parley.execution.turn_order import AgentQueue, QueueHead, Served
 from parley.ids import RunId
 from parley.runs.rules.events import Event
 from parley.runs.rules.state import Run, State, erased
 from parley.runs.store import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
 from parley.stores.documents import MemoryLibrary
+from parley.stores.queries import forgotten_before
 from parley.stores.search import query_words, row_words
 
 
@@ -23,6 +26,7 @@ class MemoryStore:
         self._keys: dict[tuple[str, str], StoredKey] = {}
         self._nonces: dict[str, int] = {}
         self.library = MemoryLibrary()
+        self.ledger = MemoryLedger()
         self._closed = False
 
     def append(self, append: Append, done: Done) -> None:
@@ -51,6 +55,7 @@ class MemoryStore:
             self._keys[key.scope, key.name] = StoredKey(run.id, run.version, key.digest, run.updated_at)
         self._heads[run.id] = replace(head, run=run, hash=append.hash) if head else Head(run, append.hash)
         self._events.setdefault(run.id, []).extend(append.events)
+        self.ledger.apply(append.spends, append.served)
 
     async def head(self, run: RunId) -> Head | None:
         return self._heads.get(run)
@@ -85,8 +90,21 @@ class MemoryStore:
     async def unfinished(self, principal: str, most: int) -> int:
         return sum(head.run.principal == principal and not head.run.ended for head in self._heads.values())
 
+    async def unfinished_of(self, agent: str, most: int) -> int:
+        return sum(head.run.agent == agent and not head.run.ended for head in self._heads.values())
+
     async def waiting(self, agent: str, most: int) -> int:
         return len(await self.runs_in(State.SUBMITTED, agent=agent, limit=most))
+
+    async def queue(self, agent: str, without: Collection[RunId]) -> AgentQueue:
+        waiting = await self.runs_in(State.SUBMITTED, agent=agent, limit=len(self._heads))
+        return self.ledger.queue(agent, (run for run in waiting if run.id not in without))
+
+    async def spent(self, places: Collection[CounterPlace]) -> dict[CounterPlace, Spent]:
+        return self.ledger.spent(places)
+
+    async def forget_spent(self, now: int) -> int:
+        return self.ledger.forget(now)
 
     async def ahead(self, run: RunId, agent: str, most: int) -> int | None:
         waiting = [one.id for one in await self.runs_in(State.SUBMITTED, agent=agent, limit=len(self._heads))]
@@ -198,3 +216,40 @@ def _matches(run: Run, listing: Listing) -> bool:
 
 def _place(run: Run) -> tuple[int, str]:
     return run.created_at, run.id
+
+
+class MemoryLedger:
+    """The counters and the turns of the store in memory."""
+
+    def __init__(self) -> None:
+        self._spent: dict[CounterPlace, tuple[Spent, int]] = {}
+        self._served: dict[tuple[str, str], int] = {}
+
+    def apply(self, spends: Sequence[Spend], served: Served | None) -> None:
+        for one in spends:
+            before, at = self._spent.get((one.subject, one.period), (NOTHING, 0))
+            now = Spent(before.tokens + one.tokens, before.cost + one.cost, before.runs + one.runs)
+            self._spent[one.subject, one.period] = now, max(at, one.at)
+        if served is not None:
+            place = served.agent, served.principal
+            self._served[place] = max(served.number, self._served.get(place, 0))
+
+    def spent(self, places: Collection[CounterPlace]) -> dict[CounterPlace, Spent]:
+        return {place: self._spent[place][0] for place in places if place in self._spent}
+
+    def forget(self, now: int) -> int:
+        trees, periods = forgotten_before(now)
+        gone = [place for place, (_, at) in self._spent.items() if at < (trees if place[1] == TREE else periods)]
+        for place in gone:
+            del self._spent[place]
+        return len(gone)
+
+    def queue(self, agent: str, waiting: Iterable[Run]) -> AgentQueue:
+        """Return the queue of an agent whose waiting runs are given in the order of their arrival."""
+        heads: dict[str, QueueHead] = {}
+        for arrival, run in enumerate(waiting):
+            if run.principal not in heads:
+                served = self._served.get((agent, run.principal), 0)
+                heads[run.principal] = QueueHead(run.principal, run.id, arrival, served)
+        last = max((number for (of, _), number in self._served.items() if of == agent), default=0)
+        return AgentQueue(tuple(heads.values()), last)

@@ -10,11 +10,14 @@ from zlib import crc32
 
 import msgspec
 
+from parley.budgets.rules import CounterPlace, Spent
 from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
+from parley.execution.turn_order import AgentQueue
 from parley.ids import RunId
 from parley.runs.rules.events import Event, restored
 from parley.runs.rules.state import Run, State, erased
 from parley.runs.store import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
+from parley.stores import queries
 from parley.stores.documents import NOTE, DatabaseLibrary, statements
 from parley.stores.group_commit import MAX_BATCH, Writer
 from parley.stores.nonces import FORGET_BATCH, PostgresNonces, check_committing, in_batches
@@ -224,9 +227,29 @@ class PostgresStore:
         row = await self._one(sql, principal, most)
         return row[0] if row else 0
 
+    async def unfinished_of(self, agent: str, most: int) -> int:
+        sql, *values = queries.unfinished_of(agent, most)
+        row = await self._one(numbered(sql), *values)
+        return row[0] if row else 0
+
     async def waiting(self, agent: str, most: int) -> int:
         row = await self._one(_WAITING, agent, most)
         return row[0] if row else 0
+
+    async def queue(self, agent: str, without: Collection[RunId]) -> AgentQueue:
+        sql, *values = queries.queue_sql(agent, without)
+        return queries.queue_of(await self._pool.fetch(numbered(sql), *values))
+
+    async def spent(self, places: Collection[CounterPlace]) -> dict[CounterPlace, Spent]:
+        if not places:
+            return {}
+        sql, values = queries.spent_sql(places)
+        return queries.spent_of(await self._pool.fetch(numbered(sql), *values))
+
+    async def forget_spent(self, now: int) -> int:
+        await self._pool.fetch(queries.FORGET_TURNS)
+        gone = await self._pool.fetch(numbered(f"{queries.FORGET} RETURNING 1"), *queries.forgotten_before(now))
+        return len(gone)
 
     async def ahead(self, run: RunId, agent: str, most: int) -> int | None:
         row = await self._one(_AHEAD, agent, most, run)
@@ -352,7 +375,7 @@ class PostgresStore:
 
 
 async def _write_all(connection: Connection, appends: list[Append]) -> dict[RunId, ParleyError]:
-    more = [append for append in appends if append.keys or append.changes]
+    more = [one for one in appends if one.keys or one.changes or one.spends or one.served is not None]
     if not more:
         return await _write_runs(connection, appends)
     async with connection.transaction():
@@ -360,6 +383,8 @@ async def _write_all(connection: Connection, appends: list[Append]) -> dict[RunI
         more = [append for append in more if append.run.id not in failed]
         await _write_keys(connection, more)
         await _write_changes(connection, more)
+        for sql, rows in queries.ledger_rows(more, queries.POSTGRES_LEDGER):
+            await connection.execute(sql, *map(list, zip(*rows, strict=True)))
     return failed
 
 

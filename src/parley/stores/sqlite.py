@@ -19,12 +19,15 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from parley.budgets.rules import CounterPlace, Spent
 from parley.errors import KeyTaken, Outdated, ParleyError, StoreUnavailable, VersionConflict
+from parley.execution.turn_order import AgentQueue
 from parley.ids import RunId
 from parley.runs.rules.events import Event, restored
 from parley.runs.rules.state import Run, State, erased
 from parley.runs.store import LASTING, READ_BYTES, Append, Done, Head, Listing, StoredKey, Trim
 from parley.security.files import make_private_folder
+from parley.stores import queries
 from parley.stores.documents import NOTE, DatabaseLibrary, sqlite_text, statements
 from parley.stores.group_commit import Settled, answer
 from parley.stores.nonces import (
@@ -155,9 +158,22 @@ class SqliteReader:
         row = await self._one(sql, principal, most)
         return row[0] if row else 0
 
+    async def unfinished_of(self, agent: str, most: int) -> int:
+        row = await self._one(*queries.unfinished_of(agent, most))
+        return row[0] if row else 0
+
     async def waiting(self, agent: str, most: int) -> int:
         row = await self._one(_WAITING, agent, most)
         return row[0] if row else 0
+
+    async def queue(self, agent: str, without: Collection[RunId]) -> AgentQueue:
+        return queries.queue_of(await self._all(*queries.queue_sql(agent, without)))
+
+    async def spent(self, places: Collection[CounterPlace]) -> dict[CounterPlace, Spent]:
+        if not places:
+            return {}
+        sql, values = queries.spent_sql(places)
+        return queries.spent_of(await self._all(sql, *values))
 
     async def ahead(self, run: RunId, agent: str, most: int) -> int | None:
         row = await self._one(_AHEAD, agent, most, run)
@@ -309,6 +325,11 @@ class SqliteStore(SqliteReader):
     async def forget_nonces(self, before: int) -> int:
         return await in_batches(lambda: self._do(lambda connection: forget_some(connection, before)))
 
+    async def forget_spent(self, now: int) -> int:
+        await self._do(lambda connection: connection.execute(queries.FORGET_TURNS).rowcount)
+        before = queries.forgotten_before(now)
+        return await self._do(lambda connection: connection.execute(queries.FORGET, before).rowcount)
+
     async def trim(self, run: RunId, floor: int, snapshot: bytes | None = None) -> None:
         await self.trim_all([Trim(run, floor, snapshot)])
 
@@ -440,6 +461,8 @@ def _write_all(connection: sqlite3.Connection, appends: list[Append], arrivals: 
             raise _Rival
     connection.executemany(_INSERT_EVENT, [_event_row(event) for append in appends for event in append.events])
     queue_runs(connection, appends)
+    for sql, rows in queries.ledger_rows(appends, queries.SQLITE_LEDGER):
+        connection.executemany(sql, rows)
     for append in appends:
         for change in append.changes:
             for sql, values, must in statements(change):

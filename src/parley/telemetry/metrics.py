@@ -4,10 +4,10 @@ Labels come from closed lists. Ids of runs, callers or traces never become label
 """
 
 from bisect import bisect_left
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
@@ -43,7 +43,9 @@ class Gauge(Struct, frozen=True):
 
     name: str
     about: str
-    counts: Mapping[str, int]
+    counts: Mapping[str, float]
+    label: Literal["agent", "budget"] = "agent"
+    """Name of the label. Budgets are those that administrators set, at most 1000."""
 
 
 class Family:
@@ -158,10 +160,11 @@ class Metrics:
         return generate_latest(_Families(map(self._measured, gauges)))
 
     def _measured(self, gauge: Gauge) -> Metric:
-        whole, counts = "" in gauge.counts, Counter[Values]()
-        for agent, count in gauge.counts.items():
-            counts[() if whole else (agent if agent in self._agents else OTHER,)] += count
-        family = GaugeMetricFamily(gauge.name, gauge.about, labels=() if whole else ("agent",))
+        whole, counts = "" in gauge.counts, defaultdict[Values, float](float)
+        for name, count in gauge.counts.items():
+            known = gauge.label == "budget" or name in self._agents
+            counts[() if whole else (name if known else OTHER,)] += count
+        family = GaugeMetricFamily(gauge.name, gauge.about, labels=() if whole else (gauge.label,))
         for values, count in counts.items():
             family.add_metric(values, count)
         return family

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from parley.budgets.rules import Spend, Spent
 from parley.errors import KeyTaken, StoreUnavailable, VersionConflict
+from parley.execution.turn_order import Served
 from parley.ids import ConversationId, RunId, new_run_id
 from parley.runs.log import all_runs, verify_run
 from parley.runs.rules.content import Message, text_part
@@ -43,6 +45,10 @@ NOBODY = RunId("00000000-0000-7000-8000-000000000000")
 
 def bare(events: list[Event]) -> list[tuple[Any, ...]]:
     return [(event.run, event.seq, event.at, event.type, event.body, event.hash) for event in events]
+
+
+def _said() -> InputReceived:
+    return InputReceived(Message("m", (text_part("hi"),)))
 
 
 class StoreContract:
@@ -97,6 +103,46 @@ class StoreContract:
         assert await store.unfinished("local", 10) == 2
         assert await store.unfinished("local", 1) >= 1
         assert await store.unfinished("nobody", 10) == 0
+
+        assert await store.unfinished_of("agent", 10) == await store.unfinished("local", 10)
+        assert await store.unfinished_of("other", 10) == 0
+
+    async def test_spending_is_added_up_with_the_appends_that_cause_it(self, store: Store) -> None:
+        log = LogWriter()
+        spends = (Spend("agent:a", "2026-01", 5, 7, 0, 1), Spend("tree:r", "tree", 1, 0, 1, 1))
+        await put(store, replace(log.start(), spends=spends))
+        lost = replace(log.progress(), spends=spends)
+        with pytest.raises(VersionConflict):
+            await put(store, replace(lost, expected=lost.expected - 1))
+        await put(store, replace(lost, spends=(*spends, spends[0])))
+        places = [("agent:a", "2026-01"), ("tree:r", "tree"), ("agent:a", "2026-02")]
+        found = await store.spent(places)
+        assert {place: found.get(place, Spent()) for place in places} == {
+            places[0]: Spent(15, 21, 0), places[1]: Spent(2, 0, 2), places[2]: Spent(),
+        }  # fmt: skip
+        assert await store.spent([]) == {}
+        assert await store.forget_spent(41 * 24 * 3600 * 1000) == 1
+        assert list(await store.spent(places)) == places[:1]
+        assert await store.forget_spent(500 * 24 * 3600 * 1000) == 1
+
+    async def test_a_queue_has_the_first_run_of_each_principal(self, store: Store) -> None:
+        logs = [LogWriter(principal=name) for name in ("ann", "ann", "bob", "ann", "cyn")]
+        for log in logs:
+            await put(store, log.append(Submitted("agent", ConversationId("c"), log.principal), _said()))
+        await put(store, replace(logs[0].append(Started(1, "r")), served=Served("agent", "ann", 4)))
+        await put(store, replace(logs[4].append(Started(1, "r")), served=Served("agent", "cyn", 5)))
+
+        async def queue(*without: LogWriter) -> tuple[list[tuple[str, int, int]], int]:
+            found = await store.queue("agent", [log.run_id for log in without])
+            ids = [log.run_id for log in logs]
+            return sorted((head.principal, ids.index(head.run), head.served) for head in found.heads), found.last
+
+        assert await queue() == ([("ann", 1, 4), ("bob", 2, 0)], 5)
+        assert await queue(logs[1], logs[2]) == ([("ann", 3, 4)], 5)
+        found = await store.queue("agent", [])
+        first, second = sorted(found.heads, key=lambda head: head.arrival)
+        assert (first.principal, second.principal) == ("ann", "bob")
+        assert (await store.queue("other", [])).heads == ()
 
     async def test_an_unknown_run_is_empty(self, store: Store) -> None:
         assert await store.head(NOBODY) is None

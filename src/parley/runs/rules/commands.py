@@ -51,6 +51,7 @@ from parley.runs.rules.events import (
     Suspended,
     ToolCalled,
     ToolReturned,
+    TreePlace,
     TurnEnded,
     Woken,
     task_metadata_of,
@@ -89,7 +90,9 @@ def _copied(run: Run | None, entry: Payload, origin: Origin) -> Payload:
     """
     match entry:
         case Submitted():
-            return replace(entry, parent=None, origin=origin, assignment=None)
+            # A fork is the root of a tree of its own.
+            tree = TreePlace(groups=entry.tree.groups) if entry.tree is not None and entry.tree.groups else None
+            return replace(entry, parent=None, origin=origin, assignment=None, tree=tree)
         case ChildStarted() | ToolCalled() | ToolReturned() | CancelRequested() | Closing() | Noted():
             return Omitted(type_of(entry))
         case Progress() if entry.mark or entry.step:
@@ -139,6 +142,7 @@ class Start(Struct, frozen=True):
     done: Completed | None = None
     reach: Reach | None = None
     """Rights of the caller in addition to its name."""
+    tree: TreePlace | None = None
 
     @property
     def orchestrates(self) -> bool:
@@ -345,6 +349,7 @@ def _start(command: Start) -> list[Payload]:
         assignment=command.assignment,
         rules=command.rules,
         reach=command.reach,
+        tree=command.tree,
     )
     events: list[Payload] = [submitted]
     if command.done is not None:

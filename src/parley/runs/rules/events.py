@@ -41,6 +41,17 @@ class Origin(Struct, frozen=True):
     hash: str
 
 
+class TreePlace(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """The place of a run in a tree of runs: the outermost run (None for this one), and the number of runs above it.
+
+    `groups` are those groups of the caller that had limits when the outermost run began.
+    """
+
+    root: RunId | None = None
+    depth: int = 0
+    groups: tuple[str, ...] = ()
+
+
 class Submitted(_Event, tag="submitted", frozen=True):
     """The first event: agent, conversation and principal of the run; for a fork also its origin.
 
@@ -59,6 +70,9 @@ class Submitted(_Event, tag="submitted", frozen=True):
     rules: Rules | None = None
     reach: Reach | None = None
     """Rights of the caller in addition to its name, such as the agents that it is limited to."""
+    tree: TreePlace | None = None
+    """Place in a tree of runs. None for a run that was not started by another one and whose caller has no groups with
+    limits."""
 
 
 class InputReceived(_Event, tag="input", frozen=True):

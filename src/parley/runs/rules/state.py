@@ -42,6 +42,7 @@ from parley.runs.rules.events import (
     Suspended,
     ToolCalled,
     ToolReturned,
+    TreePlace,
     TurnEnded,
     Woken,
     content_of,
@@ -70,7 +71,7 @@ class State(StrEnum):
 
 TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELED, State.REJECTED})
 WAITING = frozenset({State.INPUT_REQUIRED, State.AUTH_REQUIRED})
-FOLD = 3
+FOLD = 4
 """Version of the rules by which a run is folded from its log. Increase it when `Run` gets new fields: a row with other
 rules, or one written by an older process since then, is folded again when it is read."""
 _WORDED = frozenset((InputReceived, *SPOKEN))
@@ -150,6 +151,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     code: str = ""
     """Error code, if the run failed or was rejected; `reason` is the beginning of the explanation."""
     reason: str = ""
+    tree: TreePlace | None = None
+    """Place in a tree of runs, if the run was started by another one, or if groups of its caller have limits."""
     generation: int = 0
     """Number of updates of the task, plus one for its creation; 0 if an older process folded the run."""
     fold: int = 0
@@ -235,6 +238,7 @@ def evolve(run: Run | None, run_id: RunId, seq: int, at: int, event: Payload) ->
             origin=event.origin,
             assignment=event.assignment,
             orchestration=None if event.rules is None else run_id,
+            tree=event.tree,
             generation=1,
             fold=FOLD,
         )

@@ -12,7 +12,7 @@ from parley.ids import RunId
 from parley.push.hooks import Hook
 from parley.runs.log import Outcome
 from parley.runs.requests import Send
-from parley.runs.rules.access import LOCAL
+from parley.runs.rules.access import LOCAL, Principal
 from parley.runs.rules.content import Message, text_part
 from parley.runs.rules.events import ENDINGS, Event
 from parley.runs.rules.state import Run, evolve
@@ -43,6 +43,8 @@ class ClientCommand(Struct, frozen=True):
     guarded: bool = False
     """Give it two further messages at once, each only for the generation that the client has seen last."""
     answers: tuple[str, ...] = ("yes",)
+    principal: str = "local"
+    """The principal that sends the message."""
     key: str = ""
     """Tells this command from others with the same text."""
 
@@ -52,6 +54,7 @@ class ClientCommand(Struct, frozen=True):
         how += [f"more after {self.more_after:.2f} s"] if self.more_after is not None else []
         how += ["for its generation"] if self.more_after is not None and self.guarded else []
         how += [f"cancel after {self.cancel_after:.2f} s"] if self.cancel_after is not None else []
+        how += [f"as {self.principal}"] if self.principal != "local" else []
         return f"{self.at:7.3f} s  client {self.client} asks {self.agent}: {self.text!r} ({', '.join(how)})"
 
 
@@ -100,12 +103,12 @@ class _Client:
         text, name = command.text, f"{command.text}{command.key}"
         given = SentInput(name, command.agent, command.keyed)
         history.inputs.append(given)
-        message = Message(name, (text_part(text),))
+        message, sender = Message(name, (text_part(text),)), Principal.parse(command.principal)
         key = name if command.keyed else None
 
         async def send(engine: SimulatedEngine) -> Run:
             given.attempts += 1
-            outcome: Outcome = await engine.exchange.send(Send(command.agent, LOCAL, message, key=key))
+            outcome: Outcome = await engine.exchange.send(Send(command.agent, sender, message, key=key))
             if command.hook:
                 hook = Hook(outcome.run.id, f"http://receiver-{command.client % 3}/")
                 await engine.push.attach(outcome.run, hook, AFTER_INPUT, replayed=outcome.replayed)

@@ -13,8 +13,10 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
+from parley.budgets.rules import CounterPlace, Spent
 from parley.errors import NotFound, ParleyError, StoreUnavailable
 from parley.execution.cluster import Heard
+from parley.execution.turn_order import AgentQueue
 from parley.ids import RunId, new_id
 from parley.records import Moment, Place, Record
 from parley.runs.rules.events import Event
@@ -318,6 +320,15 @@ class SimulatedStore:
     async def waiting(self, agent: str, most: int) -> int:
         return await self._read(lambda: self._tables.waiting(agent, most))
 
+    async def queue(self, agent: str, without: Collection[RunId]) -> AgentQueue:
+        return await self._read(lambda: self._tables.queue(agent, without))
+
+    async def spent(self, places: Collection[CounterPlace]) -> dict[CounterPlace, Spent]:
+        return await self._read(lambda: self._tables.spent(places))
+
+    async def forget_spent(self, now: int) -> int:
+        return await self._read(lambda: self._tables.forget_spent(now))
+
     async def ahead(self, run: RunId, agent: str, most: int) -> int | None:
         return await self._read(lambda: self._tables.ahead(run, agent, most))
 
@@ -329,6 +340,9 @@ class SimulatedStore:
 
     async def unfinished(self, principal: str, most: int) -> int:
         return await self._read(lambda: self._tables.unfinished(principal, most))
+
+    async def unfinished_of(self, agent: str, most: int) -> int:
+        return await self._read(lambda: self._tables.unfinished_of(agent, most))
 
     async def size(self) -> int:
         return await self._read(self._tables.size)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from parley.budgets.rules import NOTHING, TREE, tree_of
 from parley.errors import BrokenChain, ParleyError
 from parley.ids import RunId
 from parley.paired.leases import KIND as LEASE
@@ -117,6 +118,10 @@ class WorldWatch:
         self._done: defaultdict[RunId, dict[str, str]] = defaultdict(dict)
         self._visits: defaultdict[str, dict[tuple[SimulatedProcess, RunId, int], None]] = defaultdict(dict)
         self._excused: dict[SimulatedProcess, float] = {}
+        self._waits: defaultdict[str, dict[str, Counter[str]]] = defaultdict(dict)
+        """By agent and waiting principal: the turns of others since it waits."""
+        self.decided_before = 2
+        """Turns that may be decided before a principal begins to wait, and begin afterwards: one for each slot."""
 
     def fail(self, rule: str, where: object, what: str) -> None:
         self.violations.append(Violation(rule, str(where), what))
@@ -138,6 +143,30 @@ class WorldWatch:
         self._check_chain(append, before)
         self._check_generation(append, run)
         self._check_executor(process, append, run)
+        self._check_turn(append, run)
+
+    def _check_turn(self, append: Append, run: Run | None) -> None:
+        """Check that principals are served in turn: while one waits for a slot of an agent, each other one gets one
+        turn, apart from turns that were decided before."""
+        agent, principal = append.run.agent, append.run.principal
+        waiting = self._waits[agent]
+        if append.served is not None:
+            waiting.pop(principal, None)
+            for name, turns in waiting.items():
+                turns[principal] += 1
+                if turns[principal] > 1 + self.decided_before:
+                    self.fail("fair", append.run.id, f"{name} waits for turn {turns[principal]} of {principal}")
+        if append.served is not None or append.run.ready or (run is not None and run.ready):
+            self._note_waiting(agent)
+
+    def _note_waiting(self, agent: str) -> None:
+        """Note which principals wait for a slot of an agent."""
+        ready = {run.principal for run in self._tables.live.values() if run.agent == agent and run.ready}
+        waiting = self._waits[agent]
+        for gone in waiting.keys() - ready:
+            del waiting[gone]
+        for name in ready:
+            waiting.setdefault(name, Counter())
 
     def _check_chain(self, append: Append, before: Head | None) -> None:
         try:
@@ -335,6 +364,7 @@ def final(database: SimulatedDatabase, history: History) -> Iterator[Violation]:
             yield Violation("durable", id_, f"{head.run.read} of {head.run.inputs} inputs were read")
     yield from _asked_once(tables)
     yield from _let_go(tables)
+    yield from _counted(tables)
     for id_ in history.canceled:
         state = tables.heads[RunId(id_)].run.state
         if state is not State.CANCELED:
@@ -402,6 +432,28 @@ def _let_go(tables: Tables) -> Iterator[Violation]:
         parent = tables.heads.get(head.run.parent) if head.run.parent else None
         if parent is not None and parent.run.ended and lets_go(parent.run) and not head.run.ended:
             yield Violation("cancel", id_, f"it is {head.run.state.value}, its parent {parent.run.state.value}")
+
+
+def _counted(tables: Tables) -> Iterator[Violation]:
+    """The counter of each tree of runs is the sum of what the logs of its runs say."""
+    sums: Counter[str] = Counter()
+    for id_, head in tables.heads.items():
+        for event in tables.events(id_):
+            if isinstance(event.payload, Progress) and (used := event.payload.usage) is not None:
+                sums[tree_of(head.run)] += used.input_tokens + used.output_tokens
+    counters = tables.ledger.spent([(tree, TREE) for tree in sums])
+    for tree, tokens in sums.items():
+        counted = counters.get((tree, TREE), NOTHING).tokens
+        if counted != tokens:
+            yield Violation("spending", tree, f"its logs say {tokens} tokens, its counter says {counted}")
+
+
+def over_budget(tables: Tables, allowed: int, at_once: int) -> Iterator[Violation]:
+    """Yield the trees that have spent more than their budget allows, and than the calls that were under way."""
+    counters = tables.ledger.spent([(tree_of(head.run), TREE) for head in tables.heads.values()])
+    for (tree, _), spent in counters.items():
+        if spent.tokens >= allowed + at_once:
+            yield Violation("budget", tree, f"{spent.tokens} of {allowed} tokens are spent")
 
 
 def _posted_all(history: History, tables: Tables) -> Iterator[Violation]:

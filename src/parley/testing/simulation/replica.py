@@ -6,8 +6,12 @@ from random import Random
 from typing import Any, TypeVar
 
 from parley.app.application import drain
+from parley.budgets.rules import LimitEntry
+from parley.budgets.service import LimitBook
 from parley.errors import ParleyError, StoreUnavailable
+from parley.execution.admission import LOOK_S, KillSwitch
 from parley.execution.driver import Driver
+from parley.execution.membership import Loop
 from parley.orchestrations.conductor import Conductor
 from parley.paired.claims import PairedClaims
 from parley.paired.runtimes import Runtimes
@@ -15,7 +19,8 @@ from parley.paired.service import RuntimeService
 from parley.push.delivery import Deliver
 from parley.push.hooks import Hooks
 from parley.push.service import Push
-from parley.runs.service import Exchange, Extensions
+from parley.runs.extensions import Extensions
+from parley.runs.service import Exchange
 from parley.testing.simulation.database import (
     Link,
     SimulatedBlobs,
@@ -55,6 +60,11 @@ class _Open:
         return kept
 
 
+async def _no_members(group: str) -> list[str]:
+    """Return the members of a group: a simulation has no groups."""
+    return []
+
+
 class SimulatedReplica:
     """The real engine on the simulated database: exchange, membership, push, claims of paired runtimes, orchestrations.
     Each start is a process of its own."""
@@ -69,7 +79,9 @@ class SimulatedReplica:
         died: Callable[[], None],
         version: int = 1,
         nodes: tuple[NodeTables, NodeWork] | None = None,
+        limits: Sequence[LimitEntry] = (),
     ) -> None:
+        self._limits = limits
         self.name = name
         self.version = version
         self.loop: SeededLoop = database.loop
@@ -93,7 +105,9 @@ class SimulatedReplica:
         return self._engine
 
     async def _live(self) -> None:
-        self._engine = engine = SimulatedEngine(self.link, self._drivers, self._deliver, self.random, self._nodes)
+        self._engine = engine = SimulatedEngine(
+            self.link, self._drivers, self._deliver, self.random, self._nodes, self._limits
+        )
         try:
             await engine.exchange.start()
             if engine.registry is not None:
@@ -104,6 +118,7 @@ class SimulatedReplica:
             return
         engine.push.start()
         engine.claims.start()
+        engine.stops.start()
         self.ready = True
 
     async def stop(self) -> None:
@@ -115,6 +130,7 @@ class SimulatedReplica:
                 await self._end_connections()
                 if self._engine.registry is not None:
                     await self._engine.registry.stop()
+                await self._engine.stops.stop()
                 await self._engine.push.close()
                 await self._engine.claims.close()
                 await self._engine.exchange.close()
@@ -151,6 +167,7 @@ class SimulatedEngine:
         deliver: Deliver,
         random: Random,
         nodes: tuple[NodeTables, NodeWork] | None = None,
+        limits: Sequence[LimitEntry] = (),
     ) -> None:
         loop, process = link.database.loop, link.process
 
@@ -173,7 +190,11 @@ class SimulatedEngine:
             lease_s=LEASE_S,
             shared=True,
             extend=extend,
+            limits=LimitBook(limits),
         )
+        exchange = self.exchange
+        self.switch = KillSwitch(exchange.stops, self.records, exchange.store, exchange.stop, _no_members, clock)
+        self.stops = Loop("stops", LOOK_S, self.switch.tick)
         self.push = Push(
             Hooks(self.records, _Open(), clock),
             self.exchange.store,

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from parley.budgets.rules import LimitEntry
 from parley.errors import ParleyError
 from parley.execution.driver import Driver
 from parley.ids import drawn_from
@@ -62,7 +63,9 @@ class World:
         *,
         told: bool = False,
         node_work: NodeWork | None = None,
+        limits: Sequence[LimitEntry] = (),
     ) -> None:
+        self._limits = limits
         self.seed = seed
         self.loop = SeededLoop(seed)
         self.database = SimulatedDatabase(self.loop, seed)
@@ -167,6 +170,7 @@ class World:
             lambda: self._restart(number),
             self._versions[number],
             (self.nodes.tables, self._node_work) if self._node_work is not None else None,
+            self._limits,
         )
         if number < len(self.replicas):
             self.replicas[number] = replica
@@ -222,7 +226,7 @@ class World:
         return Verdict("refused", "503") if lot < 0.13 else Verdict("delivered")
 
 
-AGAIN = frozenset(("store_unavailable", "stopping"))
+AGAIN = frozenset(("store_unavailable", "stopping", "work_stopped"))
 """Codes of errors after which a client tries again."""
 
 

@@ -1,0 +1,1 @@
+"""Limits of principals, groups, agents and keys, and what they have spent."""
