@@ -69,7 +69,24 @@ class Settings(BaseSettings):
     )
     cors_origins: list[str] = Field([], description="Origins whose web pages may call this server.")
     oidc_issuer: str | None = Field(None, description="OpenID Connect issuer whose tokens are accepted.")
-    oidc_audience: str | None = Field(None, description="Audience that tokens of `oidc_issuer` must name.")
+    oidc_audience: str | None = Field(
+        None, description="Audience that tokens of `oidc_issuer` must name; `oidc_client_id` if unset."
+    )
+    oidc_client_id: str | None = Field(
+        None, min_length=1, description="Client of the issuer as which the console signs users in."
+    )
+    oidc_client_secret: Annotated[SecretStr, Field(min_length=1)] | None = Field(
+        None, description="Secret of `oidc_client_id`; none for a public client."
+    )
+    oidc_cli_client_id: str | None = Field(
+        None, min_length=1, description="Public client of the issuer for `parley login`; `oidc_client_id` if unset."
+    )
+    oidc_scopes: list[str] = Field(
+        ["openid", "profile", "email"], description="Scopes that are asked for when users sign in."
+    )
+    oidc_name: str | None = Field(
+        None, description="Name of the issuer on the console's sign-in page; its host if unset."
+    )
     oidc_jwks_url: str | None = Field(
         None, description="URL of the issuer's keys, if its discovery document must not be used."
     )
@@ -178,6 +195,9 @@ class Settings(BaseSettings):
     redis_url: SecretStr | None = Field(None, description="URL of a Redis that caches the addresses of nodes.")
     console_session_hours: float = Field(
         12.0, gt=0, le=24 * 365, description="Hours for which a browser stays signed in to the console."
+    )
+    console_idle_hours: float | None = Field(
+        4.0, gt=0, description="Hours without a request after which a console session ends."
     )
     long_poll_s: float = Field(
         30.0,

@@ -13,10 +13,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
 from parley.app.actions import open_actions, open_conversations
-from parley.app.console import beside, newcomers, open_console
+from parley.app.console import ConsoleAccess, beside, newcomers, open_console
 from parley.app.limits import controlling, open_book, stored_limits
 from parley.app.nodes import Neighbours, open_nodes
 from parley.app.pairing import open_edge
+from parley.app.sign_in import connected, sign_in, stored_sessions
 from parley.app.tools import extended, extensions_of, open_host, open_tools, serving_tools
 from parley.app.workers import Worker
 from parley.audit.service import DAY_MS, AuditLog, AuditStore, address_of, enter
@@ -40,10 +41,11 @@ from parley.faces.admin import Admin, MetricsFace, Probes, PublicKeys
 from parley.faces.agui.face import AguiFace
 from parley.faces.control.face import ControlFace
 from parley.faces.mcp.mount import MCP_HEADERS, McpMount
+from parley.faces.sign_in import SessionFace, SignInFace
 from parley.http.identity import Entrance, Identified
 from parley.http.requests import answer
 from parley.http.table import OperationTable, Tabulated
-from parley.http.tracing import OTHER, Answered, Refused, Traced
+from parley.http.tracing import OTHER, REFUSAL, Answered, Refused, Traced
 from parley.push.hooks import Hooks
 from parley.push.service import Push
 from parley.records import Records
@@ -197,12 +199,17 @@ def gate(settings: Settings, records: Records) -> Gate:
     """Build the gate that authenticates callers on every transport."""
     tokens: Tokens | None = None
     if settings.oidc_issuer is not None:
-        if settings.oidc_audience is None:
-            raise ConfigurationError("The setting oidc_issuer needs oidc_audience.", field="oidc_audience")
+        audience = settings.oidc_audience or settings.oidc_client_id
+        if audience is None:
+            raise ConfigurationError(
+                "The setting oidc_issuer needs oidc_audience or oidc_client_id.", field="oidc_audience"
+            )
         tokens = Tokens(
             settings.oidc_issuer,
-            settings.oidc_audience,
+            audience,
             settings.oidc_jwks_url,
+            # The token that `parley login` has is issued to its own client.
+            also=[settings.oidc_cli_client_id] if settings.oidc_cli_client_id else (),
             allow=allowed(settings),
             groups=group_rules(settings),
             members=GroupMembers(records),
@@ -286,6 +293,8 @@ async def open_faces(
             pages = AddressPages(base_url, settings.platform_name, authenticated=settings.auth == "required")
             a2a = _A2A(exchange, settings, cards, push, pages)
             groups = Groups(keys, records, group_rules(settings))
+            sessions = stored_sessions(settings, records)
+            provider = sign_in(settings, entrance.credentials.tokens, secrets, base_url)
             deliveries, signed = MailDeliveries(records), signatures(settings, exchange.store)
             neighbours = Neighbours(signing, cards, push, base_url, extensions.guard)
             async with (
@@ -297,9 +306,10 @@ async def open_faces(
                 open_tracebacks(exchange, records) as tracebacks,
                 open_metrics(exchange, worker, records) as measured,
                 controlling(exchange, records, groups) as working,
+                connected(entrance.credentials.tokens),
                 _grpc(settings, grpc_port, base_url, a2a.operations, entrance, cards, audit, worker),
             ):
-                admin = Admin(exchange, keys, groups, signing, push.hooks, deliveries, audit, working)
+                admin = Admin(exchange, keys, groups, sessions, signing, push.hooks, deliveries, audit, working)
                 most = settings.max_body_bytes
                 control = ControlFace(
                     signed, exchange, Frames(exchange, records), a2a.default, deliveries, tools, __version__, most
@@ -313,6 +323,8 @@ async def open_faces(
                     measured,
                     admin,
                     PublicKeys(signing),
+                    SignInFace(provider),
+                    SessionFace(sessions),
                     McpMount(exchange, __version__, most),
                     AguiFace(exchange, most),
                     *edge.faces,
@@ -320,9 +332,10 @@ async def open_faces(
                 services = beside(
                     conversations, nodes, push, settings, definitions, actions.document, tracebacks, audit, working
                 )
+                access = ConsoleAccess(entrance, secrets, sessions, provider)
                 added = newcomers(exchange, settings, records, edge, extensions.guard)
                 async with open_console(
-                    exchange, entrance, secrets, edge, measured.metrics, added, base_url, __version__, services
+                    exchange, access, edge, measured.metrics, added, base_url, __version__, services
                 ) as console:
                     table, app = OperationTable([*faces, console], OPERATIONS), a2a.addresses([*faces, console])
                     app = _identified(app, table, settings, entrance, signed, audit)
@@ -551,7 +564,7 @@ def refusals(log: AuditLog, table: OperationTable) -> Refused:
         if route == OTHER:
             route = table.template(scope["method"], scope["path"]) or OTHER
         principal: Principal | None = scope.get("principal")
-        code = "unauthenticated" if status == 401 else "permission_denied"
+        code = scope.get(REFUSAL) or ("unauthenticated" if status == 401 else "permission_denied")
         act = log.act(
             "request.refused",
             "" if principal is None else str(principal),

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import httpx2
 import msgspec
+from msgspec import Struct
 
 from parley import __version__
 from parley.app.actions import ConversationServices
@@ -34,8 +35,13 @@ from parley.security.credentials import Gate
 from parley.security.netguard import Guard, GuardedTransport
 from parley.security.outbound import LimitedTransport
 from parley.security.secrets import Secrets, Sessions
+from parley.security.sessions import StoredSessions
+from parley.security.sign_in import SignIn
 from parley.settings import Settings
 from parley.telemetry.metrics import EVERY_S, Metrics, Samples
+
+CLEAN_S = 600.0
+"""Interval at which expired sessions are deleted."""
 
 
 def beside(
@@ -115,11 +121,19 @@ def newcomers(
     return Newcomers(edge.pairing, added, open_client)
 
 
+class ConsoleAccess(Struct, frozen=True):
+    """Services that say who visits the console."""
+
+    gate: Gate
+    secrets: Secrets
+    stored: StoredSessions
+    sign_in: SignIn | None
+
+
 @asynccontextmanager
 async def open_console(
     exchange: Exchange,
-    gate: Gate,
-    secrets: Secrets,
+    access: ConsoleAccess,
     edge: PairedServices,
     metrics: Metrics,
     newcomers: Newcomers,
@@ -128,13 +142,15 @@ async def open_console(
     beside: Beside,
 ) -> AsyncGenerator[Console, None]:
     """Open the console. While it is open, metrics of this process are sampled and kept for an hour, and agents that
-    were added at any replica are served at this one."""
+    were added at any replica are served at this one; expired sessions are deleted."""
     settings, samples, usage = beside.settings, Samples(), UsageReports(exchange.store)
-    sessions = Sessions(secrets, int(settings.console_session_hours * 3600))
+    sessions = Sessions(access.secrets, int(settings.console_session_hours * 3600))
     desk = ConsoleContext(
         exchange,
-        gate,
+        access.gate,
         sessions,
+        access.stored,
+        access.sign_in,
         edge.runtimes,
         edge.claims,
         base_url,
@@ -151,7 +167,11 @@ async def open_console(
 
     await look()
     await newcomers.added.tick()
-    loops = [Loop("samples", EVERY_S, look), Loop("agents", LOOK_S, newcomers.added.tick)]
+    loops = [
+        Loop("samples", EVERY_S, look),
+        Loop("agents", LOOK_S, newcomers.added.tick),
+        Loop("sessions", CLEAN_S, access.stored.clean),
+    ]
     for loop in loops:
         loop.start()
     try:

@@ -15,6 +15,7 @@ from parley.errors import BrokenChain
 AuditAction = Literal[
     "session.started",
     "session.ended",
+    "session.revoked",
     "key.created",
     "key.revoked",
     "signing.rotated",

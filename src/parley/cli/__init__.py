@@ -38,8 +38,10 @@ app = typer.Typer(
 keys_app = typer.Typer(help="Manage API keys directly in the database, also while a server runs.", no_args_is_help=True)
 signing_app = typer.Typer(help="Manage the keys that sign agent cards.", no_args_is_help=True)
 push_app = typer.Typer(help="List push notification configurations and retry failed deliveries.", no_args_is_help=True)
+sessions_app = typer.Typer(help="List and revoke sessions of the console in the database.", no_args_is_help=True)
 audit_app = typer.Typer(help="Read, export, verify and erase the audit log in the database.", no_args_is_help=True)
 app.add_typer(keys_app, name="keys")
+app.add_typer(sessions_app, name="sessions")
 app.add_typer(audit_app, name="audit")
 app.add_typer(push_app, name="push")
 app.add_typer(signing_app, name="signing")
@@ -168,6 +170,30 @@ def card(
 
     place = AgentAddress(address, url, token)
     raise typer.Exit(run_card(place.address, token=place.token_for(place.address), as_json=json))
+
+
+@app.command()
+def login(url: Url = DEFAULT_URL, json: AsJson = False) -> None:
+    """Sign in at the identity provider of a server. Later commands for this server use the sign-in."""
+    from parley.cli.login import run_login
+
+    run_login(url, as_json=json)
+
+
+@app.command()
+def logout(url: Url = DEFAULT_URL, json: AsJson = False) -> None:
+    """Forget the sign-in at a server."""
+    from parley.cli.login import run_logout
+
+    run_logout(url, as_json=json)
+
+
+@app.command()
+def whoami(url: Url = DEFAULT_URL, token: Token = None, json: AsJson = False) -> None:
+    """Print who you are for a server: the principal, its role and its groups."""
+    from parley.cli.login import run_whoami
+
+    run_whoami(url, token, as_json=json)
 
 
 @app.command()
@@ -438,6 +464,30 @@ def keys_revoke(
     from parley.cli.keys import run_revoke
 
     run_revoke(key, data_dir, as_json=json)
+
+
+@sessions_app.command("list")
+def sessions_list(
+    principal: Annotated[str | None, typer.Option(help="Only sessions of this principal, such as user:ann.")] = None,
+    data_dir: DataDir = None,
+    json: AsJson = False,
+) -> None:
+    """List the sessions of the console, the last used first."""
+    from parley.cli.keys import run_sessions
+
+    run_sessions(principal, data_dir, as_json=json)
+
+
+@sessions_app.command("revoke")
+def sessions_revoke(
+    session: Annotated[str, typer.Argument(help="The session's id, or a principal for all of its sessions.")],
+    data_dir: DataDir = None,
+    json: AsJson = False,
+) -> None:
+    """End sessions of the console at once, also while servers run."""
+    from parley.cli.keys import run_revoke_sessions
+
+    run_revoke_sessions(session, data_dir, as_json=json)
 
 
 @push_app.command("list")

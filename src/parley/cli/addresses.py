@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from parley.cli.logins import login_token
 from parley.client import Client, Json, OnRetry
 from parley.client.cards import NoCard, fetch
 from parley.client.http import HttpAnswer, ask, reaching, token_headers
@@ -60,8 +61,10 @@ class AgentAddress(Struct, frozen=True):
         return self.agent if "://" in self.agent else f"{base}/agents/{self.agent}"
 
     def token_for(self, address: str) -> str | None:
-        """The token, if the address is on its own server: other servers never receive it."""
-        return self.token if address.startswith(self.url.rstrip("/") + "/") else None
+        """The token, if the address is on its own server: other servers never receive it. Without one, that of
+        `parley login` at the address's server."""
+        own = self.token if address.startswith(self.url.rstrip("/") + "/") else None
+        return own or login_token(address)
 
     def options(self, default_url: str) -> str:
         """The options with which another command reaches the same server."""
@@ -106,7 +109,7 @@ async def ask_server(
     body: object = None,
 ) -> HttpAnswer:
     """Call an operation of a Parley server; errors name the server as `name`."""
-    async with open_client(timeout=_ADMIN_S, headers=token_headers(token)) as http:
+    async with open_client(timeout=_ADMIN_S, headers=token_headers(token or login_token(url))) as http:
         with reaching(name):
             return await ask(http, method, url, params=query, json=body)
 

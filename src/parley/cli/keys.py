@@ -11,12 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from parley.app import open_audit, open_records, signing_keys
+from parley.app.sign_in import stored_sessions
 from parley.audit.service import COMMAND, enter, record
 from parley.cli.addresses import ask_server
 from parley.client import Json, RemoteError
 from parley.clock import iso, now_ms
 from parley.errors import ConfigurationError, Unsupported
 from parley.faces.admin import expiry, key_view
+from parley.faces.sign_in import session_view
 from parley.records import Records
 from parley.security.keys import ApiKeys
 from parley.security.signing import SigningKey, SigningKeys
@@ -79,6 +81,28 @@ def run_revoke(id_or_name: str, data_dir: Path | None, *, as_json: bool) -> None
     )
 
 
+def run_sessions(principal: str | None, data_dir: Path | None, *, as_json: bool) -> None:
+    async def listed(records: Records, settings: Settings) -> list[dict[str, object]]:
+        return [session_view(one) for one in await stored_sessions(settings, records).list(principal)]
+
+    views = _with_records(data_dir, listed)
+    if as_json:
+        print(json.dumps({"sessions": views}))
+        return
+    table = Table(*_SESSION_HEADERS, box=None, header_style="bold")
+    for view in views:
+        table.add_row(*(_cell(value, "-") for value in view.values()))
+    Console(highlight=False).print(table if views else "No sessions.")
+
+
+def run_revoke_sessions(id_or_principal: str, data_dir: Path | None, *, as_json: bool) -> None:
+    async def revoke(records: Records, settings: Settings) -> list[str]:
+        return [one.id for one in await stored_sessions(settings, records).revoke(id_or_principal)]
+
+    ended = _with_records(data_dir, revoke)
+    print(json.dumps({"revoked": ended}) if as_json else f"revoked {' '.join(ended)}")
+
+
 def run_rotate(data_dir: Path | None, *, as_json: bool) -> None:
     async def rotate(records: Records, settings: Settings) -> SigningKey:
         key = await signing_keys(settings, records).rotate()
@@ -104,6 +128,7 @@ def run_signing_list(data_dir: Path | None, *, as_json: bool) -> None:
     Console(highlight=False).print(table if views else "No signing keys yet. A server creates one when it needs it.")
 
 
+_SESSION_HEADERS = ("id", "principal", "method", "groups", "began", "last used", "expires")
 _COLUMNS = ("name", "id", "role", "groups", "agents", "createdAt", "expiresAt", "lastUsedAt")
 
 

@@ -19,6 +19,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from parley.app import open_audit, open_records, open_secrets
+from parley.app.sign_in import stored_sessions
 from parley.audit.service import COMMAND, AuditLog, enter, record
 from parley.cli.options import ERROR, OK
 from parley.errors import BrokenChain, ConfigurationError
@@ -348,6 +349,7 @@ def run_audit_erase(principal: str, data_dir: Path | None, *, as_json: bool) -> 
         count = await log.erase(principal)
         async with open_records(settings) as records:
             await GroupMembers(records).forget(principal)
+            await stored_sessions(settings, records).forget(principal)
         enter(log, COMMAND, "local")
         await record("audit.erased", count=count)
         return count

@@ -8,7 +8,7 @@ from msgspec import Struct
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from parley.console.pages.access import AuditPages, EntrancePages, KeyPages
+from parley.console.pages.access import AuditPages, EntrancePages, KeyPages, SessionPages
 from parley.console.pages.agents import AddingPages, AgentPages, PairingPages
 from parley.console.pages.api import ApiPages, redirects
 from parley.console.pages.comparison import ComparisonPages
@@ -68,6 +68,7 @@ SECTIONS: list[Section] = [
     Section("limits", LimitPages, "Limits", "/limits", "key"),
     Section("topology", TopologyPages, "Topology", "/topology", "topology", "admin"),
     Section("operations", KeyPages),
+    Section("operations", SessionPages),
     Section("operations", AuditPages),
     Section("operations", OperationPages, "Operations", "/operations", "operations", "admin"),
     Section("api", ApiPages, "API", "/docs", "file"),

@@ -17,7 +17,7 @@ from parley.definitions.added import Added
 from parley.definitions.watcher import Definitions
 from parley.documents.conversations import Conversations, Exported
 from parley.documents.service import Documents
-from parley.errors import AgentNotFound, CookieTooLarge, ForgedRequest, Invalid, Unauthenticated
+from parley.errors import AgentNotFound, CookieTooLarge, ForgedRequest, Invalid, SessionEnded, Unauthenticated
 from parley.execution.admission import WorkControl
 from parley.faces.pairing.codes import PairingCalls
 from parley.http.face import Method
@@ -35,6 +35,8 @@ from parley.runs.tracebacks import Tracebacks
 from parley.runs.usage_reports import UsageReports
 from parley.security.credentials import Gate
 from parley.security.secrets import BrowserSession, Sessions
+from parley.security.sessions import StoredSession, StoredSessions
+from parley.security.sign_in import SignIn
 from parley.settings import Settings
 from parley.telemetry.metrics import Samples
 
@@ -86,6 +88,9 @@ class ConsoleContext(Struct, frozen=True):
     exchange: Exchange
     gate: Gate
     sessions: Sessions
+    stored: StoredSessions
+    sign_in: SignIn | None
+    """Sign-in at the identity provider, if one is configured."""
     runtimes: Runtimes
     elsewhere: PairedClaims
     base_url: str
@@ -122,6 +127,12 @@ class ConsoleContext(Struct, frozen=True):
 
 
 COOKIE = "parley_console"
+SIGN_IN = "parley_sign_in"
+"""Cookie of a sign-in that has begun."""
+CALLBACK = "/login/callback"
+"""Page that the identity provider sends browsers back to, below `/console`."""
+HOST = "__Host-"
+"""Prefix of cookies that a browser takes over TLS only, and never from another host of the same site."""
 THEME = "parley_theme"
 THEMES = ("light", "dark")
 MAX_FORM = 1024 * 1024
@@ -148,8 +159,8 @@ class PageRequest:
         self.given: list[tuple[bytes, bytes]] = []
         """`Set-Cookie` headers for the response."""
         self._principal: Principal | None = scope["principal"]
-        found = self.desk.sessions.opened(self.cookies[COOKIE]) if COOKIE in self.cookies else None
-        self.session: BrowserSession = found or self._begin("")
+        kept = self.cookie(COOKIE)
+        self.session: BrowserSession = (self.desk.sessions.opened(kept) if kept else None) or self._begin()
 
     @property
     def principal(self) -> Principal:
@@ -175,18 +186,35 @@ class PageRequest:
                 limit=MAX_COOKIE,
             )
 
+    @property
+    def signed_in(self) -> bool:
+        return bool(self.session.credential or self.session.token)
+
     async def identify(self) -> None:
-        """Identify the caller by the credential from login, if the request itself has none."""
-        if self._principal is None and self.session.credential:
-            self._principal = await self.desk.gate.credentials.principal_for(self.session.credential)
+        """Identify the caller by the session from login, if the request itself has no credential."""
+        if self._principal is None and self.signed_in:
+            self._principal = await self._owner()
             self.scope["principal"] = self._principal
             enter(self.desk.beside.audit, self.scope.get("client"), self._principal)
 
-    def login(self, credential: str) -> None:
-        self.session = self._begin(credential)
+    async def _owner(self) -> Principal:
+        """The principal of the session: that of its credential, or the user whom the provider has signed in."""
+        found = await self.desk.stored.check(self.session.token) if self.session.token else None
+        if found is None or not found.issuer:
+            return await self.desk.gate.credentials.principal_for(self.session.credential)
+        return self._user(found)
+
+    def _user(self, session: StoredSession) -> Principal:
+        sign_in = self.desk.sign_in
+        if sign_in is None or sign_in.issuer != session.issuer:
+            raise SessionEnded("Your session belongs to another identity provider. Sign in again.")
+        return sign_in.principal_of(session.principal.partition(":")[2], session.scopes, session.groups)
+
+    def login(self, credential: str, token: str) -> None:
+        self.session = self._begin(credential, token)
 
     def logout(self) -> None:
-        self.session = self._begin("")
+        self.session, self._principal, self.nav = self._begin(), None, []
 
     async def form(self) -> Form:
         """The fields of a form. Raises ForgedRequest if it was not sent by a page of the console in this browser."""
@@ -241,7 +269,7 @@ class PageRequest:
             "csrf_token": self.desk.sessions.csrf(self.session),
             "theme": self.theme,
             "principal": self._principal,
-            "signed_in": bool(self.session.credential),
+            "signed_in": self.signed_in,
             "platform": self.desk.platform,
             "version": self.desk.version,
             "here": self.here,
@@ -251,7 +279,7 @@ class PageRequest:
     @property
     def theme(self) -> str:
         """The theme that the visitor chose; empty to follow the system."""
-        chosen = self.cookies.get(THEME, "")
+        chosen = self.cookie(THEME)
         return chosen if chosen in THEMES else ""
 
     @property
@@ -259,11 +287,20 @@ class PageRequest:
         query = self.scope.get("query_string", b"").decode("latin-1")
         return f"{self.scope['path']}?{query}" if query else str(self.scope["path"])
 
-    def set_cookie(self, name: str, value: str, life_s: int, *, hidden: bool = True) -> None:
-        secure = self._by_https or self.desk.base_url.startswith("https:")
-        flags = f"{'; HttpOnly' if hidden else ''}{'; Secure' if secure else ''}"
-        cookie = f"{name}={value}; Path=/console; Max-Age={life_s}; SameSite=Strict{flags}"
+    def cookie(self, name: str) -> str:
+        """The value of a cookie that only this host can have set, if the browser uses TLS; empty without one."""
+        return self.cookies.get(f"{HOST}{name}" if self._secure else name, "")
+
+    def set_cookie(self, name: str, value: str, life_s: int, *, same_site: str = "Strict") -> None:
+        """Set a cookie that `cookie` returns."""
+        name, path, secure = (f"{HOST}{name}", "/", "; Secure") if self._secure else (name, "/console", "")
+        self.given = [one for one in self.given if not one[1].startswith(f"{name}=".encode())]
+        cookie = f"{name}={value}; Path={path}; Max-Age={life_s}; SameSite={same_site}; HttpOnly{secure}"
         self.given.append((b"set-cookie", cookie.encode()))
+
+    @property
+    def _secure(self) -> bool:
+        return self._by_https or self.desk.base_url.startswith("https:")
 
     @property
     def _by_https(self) -> bool:
@@ -274,9 +311,8 @@ class PageRequest:
         said = (header(self.scope, b"x-forwarded-proto") or "").partition(",")[0].strip().lower()
         return "https" in (self.scope.get("scheme"), said)
 
-    def _begin(self, credential: str) -> BrowserSession:
-        session, cookie = self.desk.sessions.begin(credential)
-        self.given = [one for one in self.given if not one[1].startswith(COOKIE.encode())]
+    def _begin(self, credential: str = "", token: str = "") -> BrowserSession:
+        session, cookie = self.desk.sessions.begin(credential, token)
         self.set_cookie(COOKIE, cookie, self.desk.sessions.life_s)
         return session
 
@@ -293,7 +329,7 @@ def _cookies(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for pair in text.split(";"):
         name, _, value = pair.partition("=")
-        if (name := name.strip()) in (COOKIE, THEME):
+        if (name := name.strip()).removeprefix(HOST) in (COOKIE, SIGN_IN, THEME):
             found.setdefault(name, value.strip())
     return found
 

@@ -131,6 +131,24 @@ class Unauthenticated(ParleyError):
     code = "unauthenticated"
 
 
+class SessionEnded(Unauthenticated):
+    """A session of the console has ended: it expired, was not used for too long, or was revoked."""
+
+    code = "session_ended"
+
+
+class SignInExpired(Unauthenticated):
+    """A sign-in took too long, was started in another browser, or was completed before."""
+
+    code = "sign_in_expired"
+
+
+class SignInRefused(Unauthenticated):
+    """The identity provider refused a sign-in, or its answer is not valid."""
+
+    code = "sign_in_refused"
+
+
 class CredentialTooLong(Invalid):
     """A credential is too long for the cookie of a browser session."""
 
@@ -171,6 +189,12 @@ class TokenLimitExceeded(Forbidden):
     """The request asks for more tokens than the agent's definition allows; `details['limit']` is the limit."""
 
     code = "token_limit_exceeded"
+
+
+class NoRole(Forbidden):
+    """A user has signed in, but has no role on this server."""
+
+    code = "no_role"
 
 
 class ForgedRequest(Forbidden):

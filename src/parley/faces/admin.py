@@ -29,6 +29,7 @@ from parley.runs.service import Exchange
 from parley.runs.store import Listing, Readiness
 from parley.security.groups import GroupMember, GroupRules, Groups, Memberships
 from parley.security.keys import ApiKey, ApiKeys
+from parley.security.sessions import StoredSessions
 from parley.security.signing import SigningKeys
 from parley.telemetry.metrics import MEDIA, Gauge, Metrics
 
@@ -107,6 +108,7 @@ class Admin(Face[Principal]):
         exchange: Exchange,
         keys: ApiKeys,
         groups: Groups,
+        sessions: StoredSessions,
         signing: SigningKeys,
         hooks: Hooks,
         deliveries: MailDeliveries,
@@ -116,6 +118,7 @@ class Admin(Face[Principal]):
         self._exchange = exchange
         self._keys = keys
         self._groups = groups
+        self._sessions = sessions
         self._signing = signing
         self._hooks = hooks
         self._deliveries = deliveries
@@ -189,11 +192,13 @@ class Admin(Face[Principal]):
 
     @operation("POST", "/admin/audit/erase", permission="admin", body=Erasure)
     async def erase(self, request: Request[Principal], wanted: Erasure) -> Response:
-        """Erase a principal from the audit log and from its groups. The entry about it does not name the principal."""
+        """Erase a principal from the audit log, its groups and its sessions. The entry about it does not name the
+        principal."""
         if not wanted.principal:
             raise Invalid("principal must not be empty.", field="principal")
         count = await self._audit.erase(wanted.principal)
         await self._groups.forget(wanted.principal)
+        await self._sessions.forget(wanted.principal)
         await record("audit.erased", count=count)
         return Response(200, {"erased": count})
 

@@ -18,6 +18,8 @@ Refused = Callable[[Scope, str, int], None]
 
 ROUTE = "parley.route"
 """Key of the scope in which a face that matches paths itself stores the path template."""
+REFUSAL = "parley.refusal"
+"""Key of the scope in which a face stores the error code of a refusal that its status does not tell."""
 OTHER = "other"
 REFUSALS = frozenset((401, 403))
 WATCHED = frozenset(("/healthz", "/metrics", "/readyz"))

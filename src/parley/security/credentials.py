@@ -20,7 +20,7 @@ class Credentials:
 
     def __init__(self, keys: ApiKeys, tokens: Tokens | None = None, configured: str | None = None) -> None:
         self.keys = keys
-        self._tokens = tokens
+        self.tokens = tokens
         self._configured = configured.encode() if configured else b""
 
     async def principal_for(self, token: str) -> Principal:
@@ -28,9 +28,9 @@ class Credentials:
             return CONFIGURED
         if token.startswith(PREFIX):
             return await self.keys.principal_for(token)
-        if self._tokens is None or token.count(".") != 2:
+        if self.tokens is None or token.count(".") != 2:
             raise Unauthenticated("The credential is neither an API key nor a token of a known issuer.")
-        return await self._tokens.principal_for(token)
+        return await self.tokens.principal_for(token)
 
 
 class Gate:

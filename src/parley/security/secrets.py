@@ -6,6 +6,7 @@ import os
 import secrets
 import tempfile
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -20,6 +21,8 @@ from parley.telemetry import tell
 __all__ = ["new_key"]
 
 FILE = "secret.key"
+
+S = TypeVar("S", bound=Struct)
 
 
 class Secrets:
@@ -106,7 +109,38 @@ def _make(path: Path) -> None:
         os.unlink(name)
 
 
-# Browser sessions: encrypted in a cookie, so that every replica can read them and none has to store them.
+# Values that a browser keeps in a cookie and cannot read, which every replica with the same key file can.
+
+
+class CookieSeal:
+    """Encrypts and signs for one purpose with keys derived from the key file: the first line encrypts, every line
+    decrypts."""
+
+    def __init__(self, secrets: Secrets, purpose: str) -> None:
+        self._secrets = secrets
+        self._purpose = purpose
+        self._known: tuple[MultiFernet, list[bytes]] | None = None
+
+    @property
+    def keys(self) -> list[bytes]:
+        return self._loaded()[1]
+
+    def sealed(self, value: Struct) -> str:
+        return self._loaded()[0].encrypt(msgspec.msgpack.encode(value)).decode()
+
+    def opened(self, sealed: str, kind: type[S], life_s: int) -> S | None:
+        """Return a sealed value; None if it is not valid or older than `life_s`."""
+        try:
+            return msgspec.msgpack.decode(self._loaded()[0].decrypt(sealed, life_s), type=kind)
+        except (InvalidToken, msgspec.MsgspecError):
+            return None
+
+    def _loaded(self) -> tuple[MultiFernet, list[bytes]]:
+        if self._known is None:
+            keys = self._secrets.derived(self._purpose)
+            self._known = MultiFernet([Fernet(base64.urlsafe_b64encode(key)) for key in keys]), keys
+        return self._known
+
 
 PURPOSE = "parley.sessions.1"
 MAX_CREDENTIAL = 2600
@@ -118,42 +152,39 @@ class BrowserSession(Struct, frozen=True, array_like=True):
     """Seed of the session's CSRF token."""
     credential: str = ""
     """Checked again with every request, so that a revoked credential stops working at once. Empty if none is needed."""
+    token: str = ""
+    """Token of the stored session; empty before sign-in, and in cookies that an older version made."""
 
 
 # Why: docs/decisions/console.md#keep-the-session-in-a-sealed-cookie
 class Sessions:
-    """Browser sessions, encrypted with a key of the key file: the first line encrypts, every line decrypts."""
+    """Browser sessions, sealed in a cookie."""
 
     def __init__(self, secrets: Secrets, life_s: int) -> None:
-        self._secrets = secrets
+        self._seal = CookieSeal(secrets, PURPOSE)
         self.life_s = life_s
-        self._known: tuple[MultiFernet, list[bytes]] | None = None
 
-    def begin(self, credential: str = "") -> tuple[BrowserSession, str]:
+    def begin(self, credential: str = "", token: str = "") -> tuple[BrowserSession, str]:
         """Return a new session and its cookie."""
-        if len(credential.encode()) > MAX_CREDENTIAL:
-            raise CredentialTooLong(f"A credential of more than {MAX_CREDENTIAL} bytes does not fit into a cookie.")
-        session = BrowserSession(secrets.token_urlsafe(18), credential)
-        return session, self._keys()[0].encrypt(msgspec.msgpack.encode(session)).decode()
+        check_length(credential)
+        session = BrowserSession(secrets.token_urlsafe(18), credential, token)
+        return session, self._seal.sealed(session)
 
     def opened(self, cookie: str) -> BrowserSession | None:
         """Return the session of a cookie; None if the cookie is not valid or too old."""
-        try:
-            return msgspec.msgpack.decode(self._keys()[0].decrypt(cookie, self.life_s), type=BrowserSession)
-        except (InvalidToken, msgspec.MsgspecError):
-            return None
+        return self._seal.opened(cookie, BrowserSession, self.life_s)
 
     def csrf(self, session: BrowserSession) -> str:
-        return _token(self._keys()[1][0], session)
+        return _token(self._seal.keys[0], session)
 
     def is_csrf(self, session: BrowserSession, token: str) -> bool:
-        return any(hmac.compare_digest(_token(key, session).encode(), token.encode()) for key in self._keys()[1])
+        return any(hmac.compare_digest(_token(key, session).encode(), token.encode()) for key in self._seal.keys)
 
-    def _keys(self) -> tuple[MultiFernet, list[bytes]]:
-        if self._known is None:
-            keys = self._secrets.derived(PURPOSE)
-            self._known = MultiFernet([Fernet(base64.urlsafe_b64encode(key)) for key in keys]), keys
-        return self._known
+
+def check_length(credential: str) -> None:
+    """Refuse a credential that no cookie can hold."""
+    if len(credential.encode()) > MAX_CREDENTIAL:
+        raise CredentialTooLong(f"A credential of more than {MAX_CREDENTIAL} bytes does not fit into a cookie.")
 
 
 def _token(key: bytes, session: BrowserSession) -> str:

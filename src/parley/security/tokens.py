@@ -35,10 +35,12 @@ MAX_BYTES = 1024 * 1024
 MAX_TOKEN = 16 * 1024
 KEEP_TOKEN_S = 60.0
 
-_FETCH_TROUBLE = (
+DISCOVERY = "/.well-known/openid-configuration"
+
+FETCH_TROUBLE = (
     OSError, ValueError, TypeError, KeyError, AttributeError, JoseError, httpx2.HTTPError, OutboundRefused,
 )  # fmt: skip
-"""Errors that an issuer's answer can cause when keys are fetched."""
+"""Errors that an issuer's answer can cause."""
 
 Fetch = Callable[[str], Awaitable[bytes]]
 
@@ -90,19 +92,21 @@ class IssuerKeys:
                 self._keys = await self._fetched()
                 self._fresh_until = self._clock() + KEEP_KEYS_S
                 self._next_try = self._clock() + REFETCH_S
-            except _FETCH_TROUBLE as error:
+            except FETCH_TROUBLE as error:
                 self._next_try = self._clock() + (RETRY_S if self._keys is None else REFETCH_S)
                 tell("issuer.unavailable", issuer=self._issuer, reason=type(error).__name__)
 
     async def _fetched(self) -> KeySet:
-        url = self._url or await self._discovered()
+        url = self._url or str((await discovered(self._issuer, self._fetch))["jwks_uri"])
         return KeySet.import_key_set(cast(Any, _object(await self._fetch(url))))
 
-    async def _discovered(self) -> str:
-        document = _object(await self._fetch(self._issuer.rstrip("/") + "/.well-known/openid-configuration"))
-        if document.get("issuer") != self._issuer:
-            raise ValueError("The discovery document belongs to another issuer.")
-        return str(document["jwks_uri"])
+
+async def discovered(issuer: str, fetch: Fetch) -> dict[str, Any]:
+    """Return the discovery document of an issuer; raise ValueError if it belongs to another one."""
+    document = _object(await fetch(issuer.rstrip("/") + DISCOVERY))
+    if document.get("issuer") != issuer:
+        raise ValueError("The discovery document belongs to another issuer.")
+    return document
 
 
 class Tokens:
@@ -114,23 +118,27 @@ class Tokens:
         audience: str,
         jwks_url: str | None = None,
         *,
+        also: Iterable[str] = (),
         allow: Iterable[str] = (),
         groups: GroupRules = DEFAULT_GROUPS,
         members: GroupMembers | None = None,
         fetch: Fetch | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if fetch is None:
-            # The operator configured this issuer, so its address is allowed, wherever it is.
-            fetch = fetcher(Outbound(Guard([*allow, *own_places(issuer, jwks_url)])))
-        self._keys = IssuerKeys(issuer, jwks_url, fetch, clock)
+        """`also` are further audiences that a token may name instead of `audience`."""
+        # The operator configured this issuer, so its address is allowed, wherever it is.
+        self.outbound = Outbound(Guard([*allow, *own_places(issuer, jwks_url)]))
+        self.issuer = issuer
+        self.audiences = list(dict.fromkeys((audience, *also)))
+        self.fetch = fetch or fetcher(self.outbound)
+        self._keys = IssuerKeys(issuer, jwks_url, self.fetch, clock)
         self._registry = Registry()
-        self._groups = groups
+        self.groups = groups
         self._members = members
         self._claims = JWTClaimsRegistry(
             leeway=LEEWAY_S,
             iss={"essential": True, "value": issuer},
-            aud={"essential": True, "value": audience},
+            aud={"essential": True, "values": self.audiences},
             sub={"essential": True},
             exp={"essential": True},
         )
@@ -142,37 +150,46 @@ class Tokens:
         digest = hashlib.sha256(token.encode()).digest()
         principal = self._recent.get(digest)
         if principal is None:
-            claims = await self._checked(token)
+            claims = (await self.checked(token, self._claims)).claims
             principal = self.principal_of(claims)
-            if self._members is not None:
-                await self._members.note(principal)
+            await self.note(principal)
             self._recent.put(digest, principal, float(claims["exp"]) + LEEWAY_S - time.time())
         return principal
 
     def principal_of(self, claims: dict[str, Any]) -> Principal:
         """Return the user that checked claims describe. Scopes that the issuer granted by name count; without them,
         the role of the user's groups."""
-        groups = claimed_groups(claims, self._groups)
-        return Principal("user", str(claims["sub"]), _scopes(claims) or self._groups.scopes(groups), groups=groups)
+        groups = claimed_groups(claims, self.groups)
+        return self.user(str(claims["sub"]), named_scopes(claims), groups)
 
-    async def _checked(self, token: str) -> dict[str, Any]:
+    def user(self, subject: str, named: frozenset[Scope], groups: frozenset[str]) -> Principal:
+        """Return a user with the scopes that were named for it, or else with those of its groups' highest role."""
+        return Principal("user", subject, named or self.groups.scopes(groups), groups=groups)
+
+    async def note(self, principal: Principal) -> None:
+        """Store the groups of a user that was seen."""
+        if self._members is not None:
+            await self._members.note(principal)
+
+    async def checked(self, token: str, rules: JWTClaimsRegistry) -> jwt.Token:
+        """Check the signature of a token by the issuer's keys, and its claims by some rules."""
         keys = await self._keys.get()
         try:
             try:
-                claims = self._decode(token, keys)
+                found = self._decode(token, keys)
             except InvalidKeyIdError:
-                claims = self._decode(token, await self._keys.renewed(keys))
-            self._claims.validate(claims)
+                found = self._decode(token, await self._keys.renewed(keys))
+            rules.validate(found.claims)
         except (JoseError, ValueError, TypeError, KeyError, AttributeError) as error:
             reason = error.error if isinstance(error, JoseError) else "malformed"
             raise Unauthenticated(f"The token is not valid ({reason}).") from None
-        return claims
+        return found
 
-    def _decode(self, token: str, keys: KeySet) -> dict[str, Any]:
-        return jwt.decode(token, keys, registry=self._registry).claims
+    def _decode(self, token: str, keys: KeySet) -> jwt.Token:
+        return jwt.decode(token, keys, registry=self._registry)
 
 
-def _scopes(claims: dict[str, Any]) -> frozenset[Scope]:
+def named_scopes(claims: dict[str, Any]) -> frozenset[Scope]:
     """Return the scopes that the issuer granted by name; none if it names none of ours."""
     granted = set[str]()
     for claim in (claims.get("scope"), claims.get("scp")):
