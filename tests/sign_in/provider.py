@@ -98,7 +98,7 @@ async def provider_at(
 
 
 class User:
-    """Somebody at the provider's own pages, with a cookie jar for the provider alone."""
+    """A user at the provider's own pages, with a cookie jar for the provider alone."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -13,11 +13,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
 from parley.app.actions import open_actions, open_conversations
-from parley.app.console import ConsoleAccess, beside, newcomers, open_console
+from parley.app.console import beside, newcomers, open_console
 from parley.app.limits import controlling, open_book, stored_limits
 from parley.app.nodes import Neighbours, open_nodes
 from parley.app.pairing import open_edge
-from parley.app.sign_in import connected, sign_in, stored_sessions
+from parley.app.sign_in import connected, console_access
 from parley.app.tools import extended, extensions_of, open_host, open_tools, serving_tools
 from parley.app.workers import Worker
 from parley.audit.service import DAY_MS, AuditLog, AuditStore, address_of, enter
@@ -41,7 +41,6 @@ from parley.faces.admin import Admin, MetricsFace, Probes, PublicKeys
 from parley.faces.agui.face import AguiFace
 from parley.faces.control.face import ControlFace
 from parley.faces.mcp.mount import MCP_HEADERS, McpMount
-from parley.faces.sign_in import SessionFace, SignInFace
 from parley.http.identity import Entrance, Identified
 from parley.http.requests import answer
 from parley.http.table import OperationTable, Tabulated
@@ -293,23 +292,21 @@ async def open_faces(
             pages = AddressPages(base_url, settings.platform_name, authenticated=settings.auth == "required")
             a2a = _A2A(exchange, settings, cards, push, pages)
             groups = Groups(keys, records, group_rules(settings))
-            sessions = stored_sessions(settings, records)
-            provider = sign_in(settings, entrance.credentials.tokens, secrets, base_url)
+            access = console_access(settings, entrance, records, secrets, base_url)
             deliveries, signed = MailDeliveries(records), signatures(settings, exchange.store)
-            neighbours = Neighbours(signing, cards, push, base_url, extensions.guard)
             async with (
                 open_tools(exchange, settings, records, extensions.guard, _keep_ms(settings)) as tools,
                 open_edge(exchange, settings, records, base_url, __version__) as edge,
                 open_conversations(exchange, extensions.documents, settings, secrets, base_url) as conversations,
                 open_actions(exchange, settings, conversations, __version__) as actions,
-                open_nodes(exchange, settings, neighbours) as nodes,
+                open_nodes(exchange, settings, Neighbours(signing, cards, push, base_url, extensions.guard)) as nodes,
                 open_tracebacks(exchange, records) as tracebacks,
                 open_metrics(exchange, worker, records) as measured,
                 controlling(exchange, records, groups) as working,
                 connected(entrance.credentials.tokens),
                 _grpc(settings, grpc_port, base_url, a2a.operations, entrance, cards, audit, worker),
             ):
-                admin = Admin(exchange, keys, groups, sessions, signing, push.hooks, deliveries, audit, working)
+                admin = Admin(exchange, keys, groups, access.stored, signing, push.hooks, deliveries, audit, working)
                 most = settings.max_body_bytes
                 control = ControlFace(
                     signed, exchange, Frames(exchange, records), a2a.default, deliveries, tools, __version__, most
@@ -323,8 +320,7 @@ async def open_faces(
                     measured,
                     admin,
                     PublicKeys(signing),
-                    SignInFace(provider),
-                    SessionFace(sessions),
+                    *access.faces,
                     McpMount(exchange, __version__, most),
                     AguiFace(exchange, most),
                     *edge.faces,
@@ -332,11 +328,8 @@ async def open_faces(
                 services = beside(
                     conversations, nodes, push, settings, definitions, actions.document, tracebacks, audit, working
                 )
-                access = ConsoleAccess(entrance, secrets, sessions, provider)
                 added = newcomers(exchange, settings, records, edge, extensions.guard)
-                async with open_console(
-                    exchange, access, edge, measured.metrics, added, base_url, __version__, services
-                ) as console:
+                async with open_console(exchange, access, edge, measured.metrics, added, base_url, services) as console:
                     table, app = OperationTable([*faces, console], OPERATIONS), a2a.addresses([*faces, console])
                     app = _identified(app, table, settings, entrance, signed, audit)
                     yield Traced(app, measured.metrics.answered, refusals(audit, table))

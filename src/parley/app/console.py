@@ -5,12 +5,12 @@ from contextlib import asynccontextmanager
 
 import httpx2
 import msgspec
-from msgspec import Struct
 
 from parley import __version__
 from parley.app.actions import ConversationServices
 from parley.app.nodes import Serving
 from parley.app.pairing import PairedServices
+from parley.app.sign_in import ConsoleAccess
 from parley.audit.service import AuditLog
 from parley.client.cards import MAX_BYTES, TIMEOUT_S
 from parley.clock import now_ms
@@ -31,12 +31,9 @@ from parley.records import Records
 from parley.runs.service import Exchange
 from parley.runs.tracebacks import Tracebacks
 from parley.runs.usage_reports import UsageReports
-from parley.security.credentials import Gate
 from parley.security.netguard import Guard, GuardedTransport
 from parley.security.outbound import LimitedTransport
-from parley.security.secrets import Secrets, Sessions
-from parley.security.sessions import StoredSessions
-from parley.security.sign_in import SignIn
+from parley.security.secrets import Sessions
 from parley.settings import Settings
 from parley.telemetry.metrics import EVERY_S, Metrics, Samples
 
@@ -121,15 +118,6 @@ def newcomers(
     return Newcomers(edge.pairing, added, open_client)
 
 
-class ConsoleAccess(Struct, frozen=True):
-    """Services that say who visits the console."""
-
-    gate: Gate
-    secrets: Secrets
-    stored: StoredSessions
-    sign_in: SignIn | None
-
-
 @asynccontextmanager
 async def open_console(
     exchange: Exchange,
@@ -138,7 +126,6 @@ async def open_console(
     metrics: Metrics,
     newcomers: Newcomers,
     base_url: str,
-    version: str,
     beside: Beside,
 ) -> AsyncGenerator[Console, None]:
     """Open the console. While it is open, metrics of this process are sampled and kept for an hour, and agents that
@@ -155,7 +142,7 @@ async def open_console(
         edge.claims,
         base_url,
         settings.platform_name,
-        version,
+        __version__,
         beside,
         samples,
         newcomers,

@@ -3,15 +3,37 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from msgspec import Struct
+
 from parley.console.request import CALLBACK
 from parley.console.responses import PREFIX as CONSOLE
 from parley.errors import ConfigurationError
+from parley.faces.sign_in import SessionFace, SignInFace
 from parley.records import Records
+from parley.security.credentials import Gate
 from parley.security.secrets import Secrets
 from parley.security.sessions import StoredSessions
 from parley.security.sign_in import ProviderClient, SignIn
 from parley.security.tokens import Tokens
 from parley.settings import Settings
+
+
+class ConsoleAccess(Struct, frozen=True):
+    """Services that say who visits the console."""
+
+    gate: Gate
+    secrets: Secrets
+    stored: StoredSessions
+    sign_in: SignIn | None
+
+    @property
+    def faces(self) -> tuple[SignInFace, SessionFace]:
+        return SignInFace(self.sign_in), SessionFace(self.stored)
+
+
+def console_access(settings: Settings, gate: Gate, records: Records, secrets: Secrets, base_url: str) -> ConsoleAccess:
+    provider = sign_in(settings, gate.credentials.tokens, secrets, base_url)
+    return ConsoleAccess(gate, secrets, stored_sessions(settings, records), provider)
 
 
 @asynccontextmanager

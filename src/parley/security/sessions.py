@@ -26,7 +26,7 @@ PAGE = 500
 _TOKEN = re.compile(r"([0-9a-f]{16})\.[A-Za-z0-9_-]{43}")
 
 SignInMethod = Literal["provider", "credential"]
-"""How a session began: at the identity provider, or with an API key or a token."""
+"""Place where a session began: at the identity provider, or with an API key or a token."""
 
 
 class StoredSession(Struct, frozen=True):
