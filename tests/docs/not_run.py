@@ -57,6 +57,11 @@ NOT_RUN = {
         "sdk.md",
         "make sdk      # write the types, install the compiler, build sdk/typescript/dist",
     ): "tests/sdk builds it, and asks npm once",
+    ("sign-in.md", "parley sessions list"): "nobody has signed in where the tests run; tests/sign_in revokes sessions",
+    (
+        "sign-in.md",
+        "parley login --url https://parley.example.com",
+    ): "the provider is yours; tests/sign_in signs in at one from npm",
     ("tutorials/behind-nat.md", "pip install parley-edge"): "it is installed already, from the folder edge",
     (
         "tutorials/online.md",

@@ -154,7 +154,7 @@ def _open_to_others(settings: Settings) -> Iterator[Finding]:
         )
     if settings.auth == "none":
         yield warning("auth_none", "Every client that can reach the server may use it.", "Set auth = required.")
-    if settings.oidc_issuer and not settings.oidc_audience:
+    if settings.oidc_issuer and not (settings.oidc_audience or settings.oidc_client_id):
         yield error("oidc_audience_missing", "Tokens for any audience would be accepted.", "Set oidc_audience.")
 
 
