@@ -13,6 +13,7 @@ from parley import NeedInput, Text, Turn, agent
 from parley.app import open_audit
 from parley.settings import Settings
 from parley.testing.servers import serving
+from tests.faces.actions.agents import writer
 from tests.faces.wires import Wire
 
 Headers = dict[str, str]
@@ -130,6 +131,46 @@ async def test_signing_in_and_out_of_the_console_is_recorded(house: House) -> No
         ("session.ended", "service:ann", ""),
         ("session.started", "service:ann", ""),
     ]
+
+
+async def test_nodes_and_their_tokens_are_recorded(house: House) -> None:
+    ask, root = house.http.request, house.keys["root"]
+    made = (await ask("POST", "/workspaces", json={"name": "top"}, headers=root)).json()
+    at = f"/workspaces/{made['id']}"
+    token = (await ask("POST", f"{at}/tokens", headers=root)).json()
+    for method, path, body in (
+        ("PATCH", at, {"name": "roof"}), ("DELETE", f"{at}/tokens/{token['prefix']}", None), ("DELETE", at, None),
+    ):  # fmt: skip
+        assert (await ask(method, path, json=body, headers=root)).status_code == 200, path
+    entries = await house.entries(target=made["id"])
+    assert [(one["action"], one["actor"]) for one in entries] == [
+        ("node.removed", "service:root"), ("node.tokens_revoked", "service:root"), ("node.changed", "service:root"),
+        ("node.token_created", "service:root"), ("node.created", "service:root"),
+    ]  # fmt: skip
+    assert token["auth_token"] not in str(await house.entries())
+
+
+async def test_deletions_of_documents_are_recorded(tmp_path: Path) -> None:
+    at = "/api/agent2agent/conversations"
+    async with serving(tmp_path, [writer]) as server, httpx2.AsyncClient(base_url=server.url, timeout=30) as http:
+        begun = (await http.post(at, json={"agentSlug": "writer"})).json()["conversationId"]
+
+        async def act(action: str, **params: str | bool) -> dict[str, Any]:
+            body = {"mode": "plan", "action": action, "agentSlug": "writer", **params}
+            done = (await http.post(f"{at}/{begun}/tasks", json=body)).json()
+            assert done["status"] == "completed", done
+            return done
+
+        first = (await act("create", message="Tides"))["taskId"]
+        await act("create", message="Tides again")
+        await act("delete_version", versionId=first, confirm=True)
+        await act("delete", confirm=True)
+        await http.post("/admin/signing/rotate")
+        entries = (await http.get("/admin/audit")).json()["entries"]
+        assert [(one["action"], one["kind"], one["target"]) for one in entries[1:3]] == [
+            ("document.deleted", "plan", begun), ("version.deleted", "plan", first),
+        ]  # fmt: skip
+        assert "Tides" not in str(entries)
 
 
 async def test_pages_filters_and_wrong_queries(house: House) -> None:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
+from parley.audit.service import note
 from parley.clock import Clock, iso, now_ms
 from parley.documents.rules import (
     FORMATS,
@@ -292,7 +293,10 @@ class Documents:
             said: dict[str, object] = {"document": document.id, "version": version, "remaining": document.versions - 1}
             return DropVersion(document.id, document.revision, version, at), said
 
-        return await self._decide(asking, kind, version, decided)
+        outcome = await self._decide(asking, kind, version, decided)
+        if not outcome.replayed:
+            note("version.deleted", asking.principal, kind, version)
+        return outcome
 
     async def drop(self, asking: DocumentRequest, kind: Kind) -> Outcome:
         def decided(found: FoundDocument, at: int) -> tuple[Change, dict[str, object]]:
@@ -300,7 +304,10 @@ class Documents:
             said: dict[str, object] = {"document": document.id, "versions": document.versions}
             return DropDocument(document.id, document.revision), said
 
-        return await self._decide(asking, kind, None, decided)
+        outcome = await self._decide(asking, kind, None, decided)
+        if not outcome.replayed:
+            note("document.deleted", asking.principal, kind, asking.conversation)
+        return outcome
 
     async def record(
         self,

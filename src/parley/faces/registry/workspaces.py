@@ -8,6 +8,7 @@ from functools import partial
 import msgspec
 from starlette.types import Receive, Send
 
+from parley.audit.service import record
 from parley.clock import Clock, iso, now_ms
 from parley.errors import Invalid, InvalidCursor, NotFound
 from parley.faces.registry.face import MAX_PAGE, Caller, Callers, CallFace, NodeFace, id_of, number_of, page_headers
@@ -74,6 +75,7 @@ class Workspaces(NodeFace):
             await check_places(self._guard, new.url)
         token, _ = new_token(self._clock())
         node = await self._nodes.create(new, digest(token))
+        await record("node.created", "node", node.id)
         return Response(201, {**node_view(node), "registration_token": token})
 
     @operation("GET", "/workspaces", permission="admin")
@@ -107,6 +109,7 @@ class Workspaces(NodeFace):
         if isinstance(patch.host_url, str) and patch.host_url:
             await check_places(self._guard, patch.host_url)
         await self._nodes.patch(id_, patch)
+        await record("node.changed", "node", id_)
         return Response(200, node_view(await self._nodes.current(id_)))
 
     @operation("DELETE", "/workspaces/{id}", permission="admin")
@@ -114,6 +117,8 @@ class Workspaces(NodeFace):
         query = request.query
         cascade = query.get("cascade") == "true"
         gone = await self._nodes.remove(id_of(request), forwarded_to=query.get("forwarded_to"), cascade=cascade)
+        for node in gone:
+            await record("node.removed", "node", node.id)
         return Response(200, {"status": "removed", "removed": [node.id for node in gone]})
 
     @operation("GET", "/workspaces/{id}/hierarchy", more="owner")
@@ -137,6 +142,7 @@ class Workspaces(NodeFace):
         """Issue an additional token, which an operator passes on; existing tokens stay valid."""
         token, stored = new_token(self._clock())
         await self._nodes.add_token(id_of(request), stored)
+        await record("node.token_created", "node", id_of(request))
         return Response(201, {"auth_token": token, "prefix": stored.prefix})
 
     @operation("DELETE", "/workspaces/{id}/tokens/{prefix}", more="owner")
@@ -146,6 +152,8 @@ class Workspaces(NodeFace):
         revoked = await self._nodes.revoke_tokens(id_of(request), prefix)
         if prefix is not None and not revoked:
             raise NotFound("token not found")
+        node = request.caller.node
+        await record("node.tokens_revoked", "node", id_of(request), actor=node and f"node:{node.id}")
         return Response(200, {"status": "revoked", "revoked": revoked})
 
     @operation("GET", "/workspaces/{id}/activity", more="owner")
