@@ -71,6 +71,7 @@ PLAIN_AT: dict[tuple[str, str], str] = {
     ("POST /workspaces/{id}/activity", "target_id"): "kept as it is said; not looked up",
     ("POST /workspaces/{id}/delegate", "task"): WORDS,
     ("POST /workspaces/{id}/delegations/record", "task"): WORDS,
+    ("DELETE /admin/sessions/{id:path}", "id"): "a session, which administrators alone see, whosever it is",
     ("GET /console/static/{edition}/{name}", "name"): "a file of ours, for everybody",
     ("GET /agent-runtimes/packages/{filename}", "filename"): "a file of ours, for everybody",
 }
