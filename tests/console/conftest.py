@@ -108,6 +108,12 @@ def visitor_context(browser: Browser) -> BrowserContext:
     )
 
 
+def open_menu(page: Page) -> None:
+    """Show the sections, which a narrow window hides behind a button."""
+    if (menu := page.get_by_role("button", name="Menu")).is_visible():
+        menu.click()
+
+
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     """A fresh browser profile; the test fails when a script does, or when the policy refuses something."""

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.console.agents import EVIL
-from tests.console.conftest import Running, Visitor, send, visitor_context
+from tests.console.conftest import Running, Visitor, open_menu, send, visitor_context
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,7 @@ def test_a_run_shows_it_as_text(server: Running, run: str, wary: Page) -> None:
 )  # fmt: skip
 def test_every_other_page_does_too(path: str, server: Running, run: str, wary: Page) -> None:
     wary.goto(f"{server.console}{path.format(run=run)}")
+    open_menu(wary)
     expect(wary.get_by_role("navigation", name="Sections")).to_be_visible()
     assert wary.locator("main").count() == 1
     assert wary.locator("main script, main iframe, main style, main [onerror]").count() == 0

@@ -3,14 +3,13 @@
 import httpx2
 from playwright.sync_api import Page, expect
 
-from tests.console.conftest import Running, Visitor, send
+from tests.console.conftest import Running, Visitor, open_menu, send
 
 
 def test_the_console_begins_with_the_inbox(server: Running, page: Page) -> None:
     page.goto(server.console)
     assert page.url == f"{server.console}/inbox"
-    if (menu := page.get_by_role("button", name="Menu")).is_visible():
-        menu.click()
+    open_menu(page)
     expect(page.get_by_role("navigation", name="Sections").get_by_role("link", name="Inbox")).to_be_visible()
     expect(page.locator("#connection")).to_contain_text("Connected")
 
