@@ -25,9 +25,8 @@ from parley.errors import (
     RunNotFound,
 )
 from parley.ids import ConversationId, RunId, new_id
-from parley.runs.extensions import Extensions
 from parley.runs.log import Outcome
-from parley.runs.requests import Branch, Send
+from parley.runs.requests import Branch, Extensions, Send
 from parley.runs.rules.access import Principal
 from parley.runs.rules.content import Message, text_part
 from parley.runs.rules.events import Completed

@@ -19,9 +19,8 @@ from parley.errors import (
     KeyReused,
 )
 from parley.ids import ConversationId
-from parley.runs.extensions import Extensions
 from parley.runs.log import Outcome
-from parley.runs.requests import Branch
+from parley.runs.requests import Branch, Extensions
 from parley.runs.rules.access import Principal
 from parley.runs.rules.content import Message, text_of, text_part
 from parley.runs.rules.state import State

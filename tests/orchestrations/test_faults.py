@@ -16,8 +16,8 @@ from parley.orchestrations.conductor import Conductor
 from parley.orchestrations.rules.plan import Rules, Step
 from parley.orchestrations.rules.state import Orchestration
 from parley.orchestrations.service import Creation, OrchestrationService
-from parley.runs.extensions import Extensions
 from parley.runs.log import verify_run
+from parley.runs.requests import Extensions
 from parley.runs.rules.access import LOCAL
 from parley.runs.rules.agents import Agent
 from parley.runs.service import Exchange

@@ -19,9 +19,8 @@ from parley.orchestrations.conductor import Conductor
 from parley.orchestrations.rules.plan import Rules, Step
 from parley.orchestrations.rules.state import Orchestration, words_of
 from parley.orchestrations.service import Creation, OrchestrationService
-from parley.runs.extensions import Extensions
 from parley.runs.log import verify_run
-from parley.runs.requests import Branch, Send
+from parley.runs.requests import Branch, Extensions, Send
 from parley.runs.rules.access import LOCAL, Principal
 from parley.runs.rules.agents import Agent
 from parley.runs.rules.content import Message, text_of, text_part

@@ -13,8 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
 from parley.app.actions import open_actions, open_conversations
-from parley.app.console import beside, newcomers, open_console
-from parley.app.limits import controlling, open_book, stored_limits
+from parley.app.console import beside, controlling, newcomers, open_book, open_console, stored_limits
 from parley.app.nodes import Neighbours, open_nodes
 from parley.app.pairing import open_edge
 from parley.app.sign_in import connected, console_access

@@ -12,13 +12,17 @@ from parley.app.nodes import Serving
 from parley.app.pairing import PairedServices
 from parley.app.sign_in import ConsoleAccess
 from parley.audit.service import AuditLog
+from parley.budgets.service import LOOK_S as LIMITS_LOOK_S
+from parley.budgets.service import LimitBook, StoredLimits, entries_of
 from parley.client.cards import MAX_BYTES, TIMEOUT_S
 from parley.clock import now_ms
 from parley.console.face import Console
 from parley.console.request import ApiDocument, Beside, ConsoleContext, Newcomers
 from parley.definitions.added import LOOK_S, Added
 from parley.definitions.watcher import Definitions
-from parley.execution.admission import WorkControl
+from parley.errors import ConfigurationError, Invalid
+from parley.execution.admission import LOOK_S as STOPS_LOOK_S
+from parley.execution.admission import KillSwitch, WorkControl
 from parley.execution.membership import Loop
 from parley.faces.actions.messages import PREFIX as ACTIONS
 from parley.faces.control.document import API as CONTROL
@@ -31,6 +35,7 @@ from parley.records import Records
 from parley.runs.service import Exchange
 from parley.runs.tracebacks import Tracebacks
 from parley.runs.usage_reports import UsageReports
+from parley.security.groups import Groups
 from parley.security.netguard import Guard, GuardedTransport
 from parley.security.outbound import LimitedTransport
 from parley.security.secrets import Sessions
@@ -168,3 +173,41 @@ async def open_console(
             await loop.stop()
         await usage.close()
         await newcomers.added.close()
+
+
+# Limits, and the kill switch.
+
+
+def open_book(settings: Settings) -> LimitBook:
+    """Return the limits of the settings."""
+    given = {subject: one.model_dump(exclude_none=True) for subject, one in settings.limits.items()}
+    try:
+        return LimitBook(entries_of(given))
+    except Invalid as error:
+        raise ConfigurationError(f"The setting limits: {error.message}", field="limits") from None
+
+
+def stored_limits(exchange: Exchange, records: Records) -> StoredLimits:
+    return StoredLimits(exchange.limits, records, exchange.store)
+
+
+@asynccontextmanager
+async def controlling(exchange: Exchange, records: Records, groups: Groups) -> AsyncGenerator[WorkControl, None]:
+    """Open the limits that administrators set, and the kill switch. While open, those that were set at any replica hold
+    at this one."""
+
+    async def members(group: str) -> list[str]:
+        return [one.principal for one in (await groups.members(group)).members]
+
+    limits = stored_limits(exchange, records)
+    switch = KillSwitch(exchange.stops, records, exchange.store, exchange.stop, members)
+    await limits.tick()
+    await switch.tick()
+    loops = [Loop("limits", LIMITS_LOOK_S, limits.tick), Loop("stops", STOPS_LOOK_S, switch.tick)]
+    for loop in loops:
+        loop.start()
+    try:
+        yield WorkControl(limits, switch)
+    finally:
+        for loop in loops:
+            await loop.stop()

@@ -13,7 +13,7 @@ from parley.execution.membership import TIDY_S, Loop
 from parley.orchestrations.conductor import Conductor
 from parley.orchestrations.runners import TableSteps
 from parley.records import Records
-from parley.runs.extensions import Extensions
+from parley.runs.requests import Extensions
 from parley.runs.service import Exchange
 from parley.security.netguard import Guard, GuardedTransport, Outbound
 from parley.settings import Settings

@@ -394,7 +394,7 @@ class Executor:
         if driver is None or job.leaving or self._closing or job.ending is not None:
             return job.ending
         job.turn, job.steps, job.spending = None, None, None
-        if (refused := await used_up(self._budgets, job.run)) is not None:
+        if self._budgets and (refused := await used_up(self._budgets, job.run)) is not None:
             return refused
         self._arm(job, driver.agent)
         job.driving = True

@@ -1,6 +1,8 @@
 """Requests to the exchange, independent of any wire format."""
 
 import hashlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -8,9 +10,12 @@ from msgspec.structs import replace
 
 from parley.documents.rules import Assignment
 from parley.errors import Conflict, Invalid
+from parley.execution.executor import Conduct
+from parley.execution.turn import ToolCaller
 from parley.ids import ConversationId, RunId, is_id
 from parley.orchestrations.rules.plan import Rules
 from parley.runs.attachments import Attachments
+from parley.runs.log import Fulfil
 from parley.runs.rules.access import Principal
 from parley.runs.rules.agents import Agent, check_content
 from parley.runs.rules.commands import Fork, Start
@@ -20,6 +25,9 @@ from parley.runs.rules.state import Run
 from parley.runs.store import Key, LogStore
 from parley.runs.streams import entries_upto
 from parley.telemetry.trace import sent
+
+if TYPE_CHECKING:
+    from parley.runs.service import Exchange
 
 
 class Send(Struct, frozen=True):
@@ -143,3 +151,23 @@ def chosen_id(run_id: str) -> RunId:
     if not is_id(run_id):
         raise Invalid("A run id must have 1 to 128 letters, digits or ._:@/+=~-", field="run_id")
     return RunId(run_id)
+
+
+# Collaborators of an exchange that are built with it.
+
+
+class Extensions(Struct, frozen=True):
+    """Collaborators that use the exchange, and that the exchange uses."""
+
+    toolcalls: ToolCaller | None = None
+    """Calls the tools of agents."""
+    conduct: Conduct | None = None
+    fulfil: Fulfil | None = None
+
+
+Extend = Callable[["Exchange"], Extensions]
+"""Builds the extensions of an exchange during its construction: they may store the exchange, but not use it yet."""
+
+
+def no_extensions(exchange: "Exchange") -> Extensions:
+    return Extensions()

@@ -29,10 +29,21 @@ from parley.execution.membership import LEASE_S, Membership, ReplicaLease
 from parley.ids import RunId, new_id, new_run_id
 from parley.runs.attachments import SAID_BYTES, Attachments, Blobs
 from parley.runs.children import Children
-from parley.runs.extensions import Extend, no_extensions
 from parley.runs.listeners import RunListeners
 from parley.runs.log import MAX_PAYLOAD, Commands, Outcome, noted
-from parley.runs.requests import Branch, Opening, Send, branch_key, chosen_id, fork_of, same_run, send_key, start_of
+from parley.runs.requests import (
+    Branch,
+    Extend,
+    Opening,
+    Send,
+    branch_key,
+    chosen_id,
+    fork_of,
+    no_extensions,
+    same_run,
+    send_key,
+    start_of,
+)
 from parley.runs.retention import Retention
 from parley.runs.rules.access import Principal, may_see, may_use
 from parley.runs.rules.agents import Agent, check_content
@@ -236,8 +247,7 @@ class Exchange:
             agent = self.usable(run.agent, branch.principal)
             conversation_for(branch.conversation, run.conversation)
             key = branch_key(branch, run)
-            groups = branch.principal.groups
-            asked = AdmissionRequest(agent, str(branch.principal), groups=groups)
+            asked = AdmissionRequest(agent, str(branch.principal), groups=branch.principal.groups)
             before = partial(self._before, key)
             copy = partial(self._fork, run, agent, branch, key)
             return noted(ingest, await before() or await self.admission.admit(asked, before, copy))

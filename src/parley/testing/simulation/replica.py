@@ -19,7 +19,7 @@ from parley.paired.service import RuntimeService
 from parley.push.delivery import Deliver
 from parley.push.hooks import Hooks
 from parley.push.service import Push
-from parley.runs.extensions import Extensions
+from parley.runs.requests import Extensions
 from parley.runs.service import Exchange
 from parley.testing.simulation.database import (
     Link,
