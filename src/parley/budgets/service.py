@@ -260,6 +260,10 @@ class StoredLimits:
         """Return every subject that has limits, with what is left of its budgets."""
         return await self._with_left(self._book.places())
 
+    async def visible(self, principal: Principal) -> "list[SubjectLimits]":
+        """Return the limits that a principal may see: its own, or to operators all."""
+        return await self.all() if principal.may("operate") else await self.of(principal)
+
     async def of(self, principal: Principal) -> "list[SubjectLimits]":
         """Return the limits that hold for a principal, with what is left of its budgets."""
         mine = subjects(str(principal), "", self._book.groups_in(principal.groups))

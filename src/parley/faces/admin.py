@@ -225,21 +225,19 @@ class Admin(Face[Principal]):
             run = await self._exchange.visible(task, request.caller)
             spent, budgets = await self._limits.of_tree(self._exchange.budgets, run)
             return Response(200, tree_view(run, spent, budgets))
-        every = request.caller.may("operate")
-        found = await self._limits.all() if every else await self._limits.of(request.caller)
+        found = await self._limits.visible(request.caller)
         return Response(200, {"limits": [limits_view(one) for one in found]})
 
     @operation("PUT", "/admin/limits/{kind}/{name:path}", permission="admin", body=LimitValues)
     async def set_limits(self, request: Request[Principal], wanted: LimitValues) -> Response:
         """Set the limits of a subject, in place of those that were set before; `*` stands for every name."""
-        place = request.path
-        entry = await self._limits.set(place["kind"], place["name"], wanted, str(request.caller))
-        return Response(200, entry_limits_view(entry))
+        kind, name = request.path["kind"], request.path["name"]
+        return Response(200, entry_limits_view(await self._limits.set(kind, name, wanted, str(request.caller))))
 
     @operation("DELETE", "/admin/limits/{kind}/{name:path}", permission="admin")
     async def remove_limits(self, request: Request[Principal]) -> Response:
-        entry = await self._limits.remove(request.path["kind"], request.path["name"])
-        return Response(200, entry_limits_view(entry))
+        kind, name = request.path["kind"], request.path["name"]
+        return Response(200, entry_limits_view(await self._limits.remove(kind, name)))
 
     @operation("GET", "/admin/agents", permission="operate")
     async def agents(self, request: Request[Principal]) -> Response:
