@@ -12,7 +12,7 @@ from tests.shape.lines import equal_runs
 
 CODE = {".py", ".js", ".css", ".html", ".sql", ".typ"}
 EQUAL_LINES, MODULE_LINES, FUNCTION_LINES = 10, 600, 60
-PYTHON_FILES = 420  # The aim is 300, without merging two concepts to reach it; each capability adds its own.
+PYTHON_FILES = 430  # The aim is 300, without merging two concepts to reach it; each capability adds its own.
 FOLDER_MODULES = 20
 HAND_LAID = 60
 """More `# fmt: skip` than this, and it is no longer for tables only."""

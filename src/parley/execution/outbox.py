@@ -52,10 +52,9 @@ class Outbox:
     async def settle(self, *reports: Report) -> None:
         """Write some reports and all before them, if there are any. Return when everything is durable."""
         if reports or self._waiting:
-            return await self.commit(*reports)
-        if self._flight is not None:
+            await self.commit(*reports)
+        elif self._flight is not None:
             await asyncio.shield(self._flight)
-        return None
 
     async def finish(self, ending: Report) -> Run:
         """Write everything, including the end of the turn. Return the resulting run."""

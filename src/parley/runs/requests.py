@@ -1,8 +1,6 @@
-"""Requests to the exchange, independent of any wire format."""
+"""Requests to the exchange, independent of any wire format, and the collaborators that it is built with."""
 
 import hashlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -25,9 +23,6 @@ from parley.runs.rules.state import Run
 from parley.runs.store import Key, LogStore
 from parley.runs.streams import entries_upto
 from parley.telemetry.trace import sent
-
-if TYPE_CHECKING:
-    from parley.runs.service import Exchange
 
 
 class Send(Struct, frozen=True):
@@ -153,9 +148,6 @@ def chosen_id(run_id: str) -> RunId:
     return RunId(run_id)
 
 
-# Collaborators of an exchange that are built with it.
-
-
 class Extensions(Struct, frozen=True):
     """Collaborators that use the exchange, and that the exchange uses."""
 
@@ -163,11 +155,3 @@ class Extensions(Struct, frozen=True):
     """Calls the tools of agents."""
     conduct: Conduct | None = None
     fulfil: Fulfil | None = None
-
-
-Extend = Callable[["Exchange"], Extensions]
-"""Builds the extensions of an exchange during its construction: they may store the exchange, but not use it yet."""
-
-
-def no_extensions(exchange: "Exchange") -> Extensions:
-    return Extensions()

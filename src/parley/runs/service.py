@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -33,13 +33,12 @@ from parley.runs.listeners import RunListeners
 from parley.runs.log import MAX_PAYLOAD, Commands, Outcome, noted
 from parley.runs.requests import (
     Branch,
-    Extend,
+    Extensions,
     Opening,
     Send,
     branch_key,
     chosen_id,
     fork_of,
-    no_extensions,
     same_run,
     send_key,
     start_of,
@@ -65,6 +64,10 @@ _NEWCOMER = "*"
 """Sent in place of an agent's slug by a replica that has joined, so that the others know that they are not alone."""
 
 
+Extend = Callable[["Exchange"], Extensions]
+"""Builds the extensions of an exchange during its construction: they may store the exchange, but not use it yet."""
+
+
 class Exchange:
     def __init__(
         self,
@@ -83,7 +86,7 @@ class Exchange:
         allowance: Allowance = UNLIMITED,
         listeners: RunListeners | None = None,
         unlisted: Unlisted = no_unlisted,
-        extend: Extend = no_extensions,
+        extend: Extend | None = None,
         prices: Prices | None = None,
         limits: LimitBook | None = None,
     ) -> None:
@@ -91,7 +94,7 @@ class Exchange:
         self.store, self._signals = store, signals
         self.streams = Streams(store, self._followed)
         self.attachments = Attachments(blobs, said_bytes=min(SAID_BYTES, max_payload // 16))
-        self.extensions = extensions = extend(self)
+        self.extensions = extensions = extend(self) if extend else Extensions()
         self.limits, self.stops = limits or LimitBook(), WorkStops()
         self.budgets = BudgetCheck(self.limits, store, clock)
         fulfil, counting = extensions.fulfil, self.limits.counting
@@ -553,7 +556,9 @@ class Exchange:
         if run.children and lets_go(run):
             self._spawn(self._children.cancel_surely(run))
         if run.notes and run.ended:
-            self._clean_up(run)
+            with entered(run.trace):
+                for work in cleanup_work(self.agents.driver(run.agent), run):
+                    self._spawn(work)
 
     def _apply_signals(self, runs: list[tuple[RunId, int]], agents: list[str]) -> None:
         """Apply the signals of other replicas."""
@@ -592,9 +597,3 @@ class Exchange:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _clean_up(self, run: Run) -> None:
-        """Run the cleanup hooks of the driver."""
-        with entered(run.trace):
-            for work in cleanup_work(self.agents.driver(run.agent), run):
-                self._spawn(work)

@@ -54,7 +54,7 @@ class LimitPages:
 
     async def stop(self, visit: PageRequest) -> PageReply:
         form = await visit.form()
-        kind = next((one for one in STOP_KINDS if one == form.get("kind")), None)
+        kind: StopKind | None = next((one for one in STOP_KINDS if one == form.get("kind")), None)
         if kind is None:
             raise Invalid(f"kind must be one of: {', '.join(STOP_KINDS)}.", field="kind")
         name, reason = form.get("name", "").strip(), form.get("reason", "").strip()
