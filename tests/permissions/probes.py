@@ -162,12 +162,12 @@ FORMS: dict[str, str] = {
     "key": "POST /console/conversations", "message": "POST …/resend", "thread_id": "/internal/v1",
     "caller": "for administrators", "target": "for administrators", "parent_id": "for administrators",
     "forwarded_to": "for administrators", "slug": "for administrators", "agents": "for administrators",
-    "groups": "for administrators",
+    "groups": "for administrators", "session": "for administrators",
 }  # fmt: skip
 """The names in forms and queries that could be somebody's, and where they are asked about."""
 FORM_WORDS = frozenset((
     "after", "at", "back", "before", "cascade", "content", "credential", "cursor", "days", "dead", "definition",
-    "description", "done", "exported", "fork", "format", "kind", "look", "name", "next", "notes", "q", "query",
+    "description", "done", "event", "exported", "fork", "format", "kind", "look", "name", "next", "notes", "q", "query",
     "reason", "refused", "removed", "role", "since", "state", "step", "tail_ms", "text", "theme", "type", "until",
     "url",
 ))  # fmt: skip
