@@ -22,6 +22,6 @@ async def test_the_page_shows_limits_what_is_left_and_stops(tmp_path: Path) -> N
         await http.post("/admin/stops", json={"kind": "principal", "name": "user:mallory", "reason": "a loop"})
         page = await http.get("/console/limits")
         assert page.status_code == 200, page.text
-        for words in ("USD a day: 5.0 of 5.0", "Tokens a month: 1000 of 1000", "Depth of a tree: 3", "from the settings",
-                      "user:mallory", "a loop", "Set limits", "Stop all work"):  # fmt: skip
+        for words in ("USD a day: 5.0 of 5.0", "Tokens a month: 1000 of 1000", "Depth of a tree: 3",
+                      "from the settings", "user:mallory", "a loop", "Set limits", "Stop all work"):  # fmt: skip
             assert words in page.text, words

@@ -12,7 +12,7 @@ from parley.app import open_records
 from parley.runs.rules.access import ALL_SCOPES, USER_SCOPES
 from parley.security.keys import ApiKeys
 from parley.settings import Settings
-from tests.console.conftest import Running, Visitor, send, start
+from tests.console.conftest import Running, Visitor, open_menu, send, start
 from tests.console.fitness import check
 
 
@@ -61,6 +61,7 @@ def test_a_stranger_signs_in_and_comes_where_they_wanted_to(house: House, page: 
     assert cookie.get("httpOnly") is True
     assert cookie.get("sameSite") == "Strict"
     assert house.keys["ann"] not in str(cookie)
+    open_menu(page)
     page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(f"{house.server.console}/login")
     page.goto(f"{house.server.console}/inbox")

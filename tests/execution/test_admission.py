@@ -10,19 +10,20 @@ import pytest
 from parley import NeedInput, Text, Turn, agent, telemetry
 from parley.drivers.function import FunctionDriver
 from parley.errors import KeyReused, RateLimited, Stopping, TooManyUnfinished
-from parley.execution.admission import TOLD_EVERY_MS, UNLIMITED, Allowance
+from parley.execution.admission import TOLD_EVERY_MS, UNLIMITED, Allowance, KillSwitch
 from parley.ids import RunId
 from parley.runs.log import Outcome
 from parley.runs.requests import Branch, Opening, Send
 from parley.runs.rules.access import LOCAL, Principal
 from parley.runs.rules.content import Message, text_part
-from parley.runs.rules.state import State
+from parley.runs.rules.state import Run, State
 from parley.runs.rules.view import View
 from parley.runs.service import Exchange
-from parley.runs.store import LogStore
+from parley.runs.store import Listing, LogStore
 from parley.stores.blobs import open_blobs
 from parley.stores.cluster import NoSignals, Solo
 from parley.stores.memory import MemoryStore
+from parley.stores.records import MemoryRecords
 from parley.telemetry.logs import QUIET
 from parley.testing.processes import until
 
@@ -243,3 +244,31 @@ async def test_a_key_is_not_used_up_by_a_full_queue(opened: Any, gate: asyncio.E
     again = await hands.send("narrow", key="k")
     assert (again.replayed, again.run.state) == (False, State.SUBMITTED)
     assert (await hands.exchange.settled(again)).run.state is State.COMPLETED
+
+
+class Moving(MemoryStore):
+    """Shows no run while each state is looked for the first time, as if each run went from one to another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[State | None] = set()
+
+    async def list_runs(self, listing: Listing) -> tuple[list[Run], int]:
+        runs, count = await super().list_runs(listing)
+        seen = listing.state in self._seen
+        self._seen.add(listing.state)
+        return (runs, count) if seen else ([], 0)
+
+
+async def test_a_stop_finds_a_run_that_changes_its_state_meanwhile(opened: Any) -> None:
+    store = Moving()
+    hands = await opened(store=store)
+    run = (await hands.send("asker")).run
+
+    async def members(_: str) -> list[str]:
+        return []
+
+    switch = KillSwitch(hands.exchange.stops, MemoryRecords(), store, hands.exchange.stop, members)
+    _, count = await switch.stop("agent", "asker", "ops")
+    assert count == 1
+    assert (await hands.settled(run.id)).run.state is State.CANCELED

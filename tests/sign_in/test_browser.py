@@ -10,7 +10,7 @@ import pytest
 from msgspec import Struct
 from playwright.sync_api import Browser, Page, expect
 
-from tests.console.conftest import BROWSER, Running, browser, page, start
+from tests.console.conftest import BROWSER, Running, browser, open_menu, page, start
 from tests.console.fitness import check
 from tests.sign_in.provider import SECRET, client, free_address, provider_at
 
@@ -62,6 +62,7 @@ def test_a_user_signs_in_at_the_provider_comes_where_it_wanted_to_and_signs_out(
     assert (cookie.get("httpOnly"), cookie.get("sameSite")) == (True, "Strict")
     page.get_by_role("link", name="Audit log").click()
     expect(page.get_by_role("cell", name="session.started")).to_be_visible()
+    open_menu(page)
     page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(re.compile(re.escape(house.provider)))
     page.get_by_role("button", name="Yes, sign me out").click()

@@ -315,6 +315,14 @@ class KillSwitch:
         return sum([await self._cancel_all(listing, stop) for listing in listings])
 
     async def _cancel_all(self, listing: Listing, stop: Stop) -> int:
+        """Cancel in two rounds or more, until one finds nothing: while a round looks for one state after another, a run
+        can go from a state that is looked for later to one that was looked for before."""
+        count = await self._cancel_each(listing, stop)
+        while canceled := await self._cancel_each(listing, stop):
+            count += canceled
+        return count
+
+    async def _cancel_each(self, listing: Listing, stop: Stop) -> int:
         count = 0
         for state in _UNFINISHED:
             asked = replace(listing, state=state, oldest=True, counted=False, limit=SWEEP_PAGE)
