@@ -36,7 +36,7 @@ _NO_GUESS = "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"
 
 
 def test_commands_are_completed() -> None:
-    assert completed("parley", "se") == ["send", "serve"]
+    assert completed("parley", "se") == ["send", "serve", "sessions"]
     assert completed("parley", "keys", "cr") == ["create"]
 
 

@@ -1,6 +1,5 @@
 """Commands for limits and for the kill switch, at --url: what holds and what is left, set, remove, stop, allow."""
 
-import asyncio
 import json
 from typing import Annotated, Any, cast
 from urllib.parse import quote
@@ -112,6 +111,8 @@ def _asked(
     query: dict[str, str | int] | None = None,
     body: object = None,
 ) -> dict[str, Any]:
+    import asyncio
+
     from parley.cli.addresses import ask_server
     from parley.client import RemoteError
     from parley.errors import Unsupported
