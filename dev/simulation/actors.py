@@ -177,6 +177,7 @@ async def stop(world: World, kind: StopKind, name: str, within_s: float) -> None
         with suppress(NotFound):
             await engine.switch.allow(kind, name)
 
+    calm = asyncio.get_running_loop().time() + 1.5 * within_s
     await asyncio.sleep(dice.uniform(0.2, 0.8) * within_s)
     before = {id_ for id_, run in world.database.tables.live.items() if name in (run.agent, run.principal)}
     await world.ask(stopped, "stop", dice)
@@ -184,4 +185,7 @@ async def stop(world: World, kind: StopKind, name: str, within_s: float) -> None
         if not run.cancel_requested:
             world.watch.fail("stop", run.id, f"it is {run.state.value} after all work of {kind} {name} was stopped")
     await asyncio.sleep(dice.uniform(0.1, 3.0))
+    await world.ask(allowed, "allow", dice)
+    # A replica that was paused meanwhile may carry out a stop once more that was asked for twice.
+    await asyncio.sleep(max(0.0, calm - asyncio.get_running_loop().time()))
     await world.ask(allowed, "allow", dice)

@@ -211,8 +211,9 @@ def steps_are_repeated(patch: Patch) -> None:
 
 
 def steps_are_told_before_they_are_durable(patch: Patch) -> None:
-    async def hasty(self: Any, report: Any) -> None:
-        await self.put(report)
+    async def hasty(self: Any, *reports: Any) -> None:
+        for report in reports:
+            await self.put(report)
 
     patch.setattr(Outbox, "commit", hasty)
 
@@ -312,6 +313,7 @@ FOCUS = {
 """The agents that clients ask, where the whole mix would need many more worlds."""
 
 FAULTS = {
+    "children_of_the_canceled_begin": ("pause", "slow database"),
     "a_lost_lease_is_ignored": ("partition",),
     "slots_in_doubt_stay_taken": ("lost answers",),
     "silent_nodes_stay_online": ("actor",),
