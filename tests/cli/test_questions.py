@@ -47,11 +47,15 @@ class Terminal:
         self.shown = ""
         self._seen = 0
 
-    async def until(self, words: str) -> str:
-        """Wait for words after those that were waited for last; everything shown up to them."""
+    async def until(self, words: str, *, pressing: str = "") -> str:
+        """Wait for words after those that were waited for last; everything shown up to them. A key is pressed until
+        something is shown: Python loses a Ctrl+C between showing a prompt and waiting for the answer."""
         async with asyncio.timeout(30):
             while (found := self.shown.find(words, self._seen)) < 0:
-                self.shown = _CONTROLS.sub("", self.shown + await asyncio.to_thread(self._read))
+                read = await asyncio.to_thread(self._read)
+                self.shown = _CONTROLS.sub("", self.shown + read)
+                if pressing and not read:
+                    self.type(pressing)
         before, self._seen = self.shown[self._seen : found], found + len(words)
         return before
 
@@ -107,7 +111,7 @@ async def test_a_user_who_does_not_answer_is_told_how_to_do_it_later(server: Ser
     terminal = Terminal("answer", task, "--url", server.url)
     await terminal.until("Your choice (1 to 2): ")
     terminal.type("\x03")
-    await terminal.until(f"Answer: parley answer {task} 1")
+    await terminal.until(f"Answer: parley answer {task} 1", pressing="\x03")
     assert await terminal.code() == 4
 
     terminal = Terminal("answer", task, "--url", server.url)
