@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from parley.budgets.service import BudgetCheck
 from parley.errors import LeaseLost
+from parley.execution import executor as executor_module
 from parley.execution import steps as steps_module
 from parley.execution.cluster import Slots
 from parley.execution.executor import Executor
 from parley.execution.membership import Membership
 from parley.execution.outbox import Outbox
+from parley.execution.turn_order import AgentQueue, Served
 from parley.ids import RunId
 from parley.nodes import delegations as delegations_module
 from parley.nodes.liveness import Liveness
@@ -218,6 +221,18 @@ def steps_are_told_before_they_are_durable(patch: Patch) -> None:
     patch.setattr(Outbox, "commit", hasty)
 
 
+def budgets_are_not_checked(patch: Patch) -> None:
+    patch.setattr(BudgetCheck, "check", _nothing)
+
+
+def queues_serve_first_come_first_served(patch: Patch) -> None:
+    def first(queue: AgentQueue, agent: str, beginning: Any) -> Any:
+        head = min(queue.heads, key=lambda one: one.arrival, default=None)
+        return head and (head, Served(agent, head.principal, queue.last + 1))
+
+    patch.setattr(executor_module, "next_served", first)
+
+
 def streams_hear_only_their_own_replica(patch: Patch) -> None:
     patch.setattr(Streams, "reach", lambda self, run_id, version: None)
 
@@ -305,6 +320,8 @@ FOCUS = {
     "cancel_is_lost_after_a_conflict": ("flow",),
     "children_of_the_canceled_begin": ("boss",),
     "a_lost_lease_is_ignored": ("room",),
+    "budgets_are_not_checked": ("spender",),
+    "queues_serve_first_come_first_served": ("room",),
     "slots_in_doubt_stay_taken": ("node", "echo"),
     "generations_are_checked_before_others_write": ("slow", "edge"),
     "silent_nodes_stay_online": ("node", "echo"),
@@ -346,6 +363,8 @@ MUTATIONS: list[Mutation] = [
     sleepers_sleep_on,
     steps_are_repeated,
     steps_are_told_before_they_are_durable,
+    budgets_are_not_checked,
+    queues_serve_first_come_first_served,
     streams_hear_only_their_own_replica,
     streams_show_events_twice,
     refused_posts_count_as_delivered,
