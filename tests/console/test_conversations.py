@@ -179,6 +179,7 @@ def test_the_same_form_sent_twice_makes_one_version(server: Running, page: Page)
     begun(server, page, "Twice")
     written(page, "plan", "A picnic", 1)
     form = sheet(page, "plan").locator("form", has=page.get_by_role("button", name="Copy version"))
+    expect(form.locator("input")).not_to_have_count(0)
     fields = {one.get_attribute("name") or "": one.input_value() for one in form.locator("input").all()}
     address = f"{server.url}{form.get_attribute('action')}"
     for _ in range(2):
