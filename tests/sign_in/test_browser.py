@@ -10,17 +10,23 @@ import pytest
 from msgspec import Struct
 from playwright.sync_api import Browser, Page, expect
 
-from tests.console.conftest import BROWSER, Running, browser, open_menu, page, start
+from tests.console.conftest import BROWSER, Running, launched, open_menu, page, start
 from tests.console.fitness import check
 from tests.sign_in.provider import SECRET, client, free_address, provider_at
 
-__all__ = ["browser", "page"]
+__all__ = ["page"]
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="no browser")]
 
 
 class House(Struct):
     server: Running
     provider: str
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with launched() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")
