@@ -14,7 +14,7 @@ from dev.bench.servers import HERE, PARLEY
 
 COUNT = 5000
 EVENTS = 12
-ALLOWED_KB = 25.0
+ALLOWED_KB = 15.0
 TIMEOUT_S = 120.0
 
 Figures = dict[str, Any]

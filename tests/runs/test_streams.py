@@ -111,6 +111,26 @@ async def test_silence_is_told_after_the_timeout(source: Source) -> None:
         assert follower.cursor == 2
 
 
+async def test_each_of_many_followers_waits_for_its_own_time(source: Source) -> None:
+    loop = asyncio.get_running_loop()
+    head = len(source.log.events)
+    times = (0.02, 0.35, 0.02, None)
+    followers = [await source.streams.follow(source.log.run_id, head) for _ in times]
+    begun = loop.time()
+
+    async def silence(follower: Follower, time: float | None) -> float:
+        assert await follower.next(time) == []
+        return loop.time() - begun
+
+    endless = asyncio.create_task(followers[3].next())
+    waited = await asyncio.gather(*map(silence, followers[:3], times[:3]))
+    assert all(time <= one < time + 1 for one, time in zip(waited, (0.02, 0.35, 0.02), strict=True))
+    assert not endless.done()
+    followers[0].close()
+    await source.grow()
+    assert await endless
+
+
 async def test_followers_do_not_disturb_each_other(source: Source) -> None:
     followers = [await source.streams.follow(source.log.run_id, 0) for _ in range(20)]
     followers[3].close()

@@ -69,6 +69,8 @@ async def write(
                 # uvicorn waits for a slow client before a write, not after it. This empty write waits until the client
                 # has read, so that no further step is fetched before.
                 await send(_NOTHING)
+            # The next step may come late: keep nothing of this one.
+            del step, chunk, data, body
     except asyncio.CancelledError:
         if not watch.left:
             raise
@@ -100,26 +102,39 @@ async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
 
 class DisconnectWatch:
     """Cancels the current task when its client has disconnected. It starts late because most responses end before
-    that."""
+    that. Our own server calls back; under another one a task waits for the disconnect."""
 
     def __init__(self, receive: Receive) -> None:
         self.left = False
         self._receive = receive
         self._writer = asyncio.current_task()
         self._watcher: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._start)
+        self._forget: Callable[[None], None] | None = None
+        self._timer: asyncio.TimerHandle | None = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._start)
 
     def stop(self) -> None:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
+        if self._forget is not None:
+            self._forget(None)
 
     def _start(self) -> None:
-        self._watcher = asyncio.get_running_loop().create_task(self._watch())
+        self._timer = None
+        on_disconnect = getattr(self._receive, "on_disconnect", None)
+        if on_disconnect is None:
+            self._watcher = asyncio.get_running_loop().create_task(self._watch())
+        else:
+            self._forget = on_disconnect
+            on_disconnect(self._gone)
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._gone()
+
+    def _gone(self) -> None:
         self.left = True
         if self._writer is not None:
             self._writer.cancel()

@@ -1,7 +1,6 @@
 """Streams: follow a run from a cursor, first stored events, then new ones, without gaps or duplicates."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
 from functools import partial
@@ -21,6 +20,7 @@ MAX_BUFFERED = 1024
 PORTION_BYTES = 256 * 1024
 """Bytes of content that a follower returns at a time, unless a single event has more."""
 MAX_BUFFERED_BYTES = 1 << 20
+LOOK_S = 0.1
 READERS = 4
 """Number of followers in a process that read stored events at the same time; the others wait."""
 
@@ -33,8 +33,8 @@ class Follower:
         "_buffered",
         "_bytes",
         "_head",
+        "_look",
         "_streams",
-        "_timer",
         "_until",
         "_waiter",
         "cursor",
@@ -46,15 +46,16 @@ class Follower:
         self.run_id = run_id
         self.cursor = after
         self.run: Run | None = None
-        """The run after the events that `next` returned last, if it is known: those committed here come with it."""
+        """The run at the cursor, if it is known: events that were committed here come with it. Followers share it."""
         self._streams = streams
         self._head = 0
-        self._batches: deque[Portion] = deque()
+        self._batches: list[Portion] = []
         self._buffered = 0
         self._bytes = 0
         self._waiter: asyncio.Future[bool] | None = None
         self._until: float | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._look: int | None = None
+        """The number of the look at which it is checked whether the time is up."""
 
     def offer(self, portion: "Portion") -> None:
         """Add events that were just committed. Called by the streams; never blocks."""
@@ -94,9 +95,7 @@ class Follower:
                 yield event
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._look_at(None)
         self._streams.leave(self)
 
     def __enter__(self) -> "Follower":
@@ -109,7 +108,7 @@ class Follower:
 
     def _buffer_next(self) -> list[Event]:
         while self._batches:
-            portion = self._batches.popleft()
+            portion = self._batches.pop(0)
             batch = portion.events
             self._buffered -= len(batch)
             self._bytes -= portion.size
@@ -141,18 +140,16 @@ class Follower:
         return first.events
 
     def _waiting(self, timeout: float | None) -> "asyncio.Future[bool]":
-        """Wait: the result is True when events are offered, False when the time is up.
-
-        Thousands of readers wait at once, so a running timer is kept: one that fires too early is set again, which
-        happens less often than an event.
-        """
+        """Wait: the result is True when events are offered, False when the time is up. A planned look is kept: one that
+        comes too early is planned again, which happens less often than an event."""
         loop = asyncio.get_running_loop()
         if timeout is None:
             self._until = None
         else:
             self._until = loop.time() + timeout
-            if self._timer is None or self._timer.when() > self._until:
-                self._set_timer(self._until)
+            look = look_after(self._until)
+            if self._look is None or self._look > look:
+                self._look_at(look)
         self._waiter = loop.create_future()
         return self._waiter
 
@@ -161,19 +158,51 @@ class Follower:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(True)
 
-    def _time_out(self) -> None:
-        self._timer = None
+    def look(self, now: float) -> None:
+        """Check whether the time is up."""
+        self._look = None
         if self._waiter is None or self._waiter.done() or self._until is None:
             return
-        if asyncio.get_running_loop().time() < self._until:
-            self._set_timer(self._until)
+        if now < self._until:
+            self._look_at(look_after(self._until))
         else:
             self._waiter.set_result(False)
 
-    def _set_timer(self, at: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(at, self._time_out)
+    def _look_at(self, look: int | None) -> None:
+        if self._look is not None:
+            self._streams.looks.remove(self, self._look)
+        self._look = look
+        if look is not None:
+            self._streams.looks.add(self, look)
+
+
+def look_after(at: float) -> int:
+    return int(at / LOOK_S) + 1
+
+
+class _Looks:
+    """Timers of followers. Thousands wait at once, so those whose time is up in the same tenth of a second share
+    one timer."""
+
+    def __init__(self) -> None:
+        self._planned: dict[int, dict[Follower, None]] = {}
+
+    def add(self, follower: Follower, look: int) -> None:
+        planned = self._planned.get(look)
+        if planned is None:
+            planned = self._planned[look] = {}
+            asyncio.get_running_loop().call_at(look * LOOK_S, self._look, look)
+        planned[follower] = None
+
+    def remove(self, follower: Follower, look: int) -> None:
+        planned = self._planned.get(look)
+        if planned is not None:
+            planned.pop(follower, None)
+
+    def _look(self, look: int) -> None:
+        now = asyncio.get_running_loop().time()
+        for follower in self._planned.pop(look):
+            follower.look(now)
 
 
 class Portion(NamedTuple):
@@ -226,10 +255,12 @@ class _Turns:
 class _Watch:
     """A followed run: its followers in this process, and the known length of its log."""
 
-    __slots__ = ("fetching", "followers", "head", "wanted")
+    __slots__ = ("fetching", "followers", "head", "run", "wanted")
 
     def __init__(self) -> None:
         self.followers: dict[Follower, None] = {}
+        self.run: Run | None = None
+        """The last run that was read for one of the followers."""
         self.head = 0
         self.wanted = 0
         self.fetching: asyncio.Task[None] | None = None
@@ -252,6 +283,7 @@ class Streams:
         self._begun = followed
         self._watches: dict[RunId, _Watch] = {}
         self.reading = _Turns(READERS)
+        self.looks = _Looks()
         self.stopping = False
 
     def stop(self) -> None:
@@ -319,7 +351,11 @@ class Streams:
             follower.close()
             raise
         follower.reach(head.run.version)
-        self._watches[run_id].extend(head.run.version)
+        watch = self._watches[run_id]
+        watch.extend(head.run.version)
+        if watch.run is None or watch.run.version < head.run.version:
+            watch.run = head.run
+        follower.run = watch.run if watch.run.version == after else None
         return follower
 
     async def stale(self, run_id: RunId, cursor: int) -> StaleCursor:

@@ -122,6 +122,8 @@ class JsonRpc:
             operation, call, params = self._read(asked, given, body, send)
             if asked.streaming:
                 stream = await open_stream(self._operations, asked.dialect, operation, call, params)
+                # The stream may be open for long: keep nothing of the request that opened it.
+                del body, call, params
                 wrap = (b'{"jsonrpc":"2.0","id":%b,"result":' % encode(asked.id), b"}")
                 return await write_stream(receive, send, stream, asked.dialect, wrap, partial(_failure, asked.id))
             work = perform(self._operations, asked.dialect, operation, call, params)

@@ -275,7 +275,12 @@ class A2AStreaming:
         if first or step.frames:
             step = StreamStep(first + step.frames, step.last)
             yield step
-        while not step.last:
+        # An open stream may wait for long: keep nothing of its first step, and share the run.
+        last, view, rest = step.last, None, ()
+        del first, step
+        if follower.run is not None and follower.run.version == run.version:
+            run = follower.run
+        while not last:
             events = await follower.next(KEEP_ALIVE_S)
             run = _counted(run, events)
             latest = self._latest.get((until_settled, counted))
@@ -288,6 +293,7 @@ class A2AStreaming:
                 self._latest[until_settled, counted] = events, step
                 before = step.after
             yield step
+            last = step.last
 
     async def _first(self, view: View, history_length: int | None) -> TaskShown:
         return await self._showing.queued(await self._showing.task(view, history_length))
