@@ -50,7 +50,7 @@ def cases() -> list[Case]:
             "bare loop",
             partial(bare_rate, 32),
             "min",
-            0.7,
+            0.8,
         ),
         _rate_case(256),
         Case("append.10k-log", "µs", partial(cost_after, "10k", TEN_THOUSAND), "empty log", cost_in_empty),

@@ -26,7 +26,7 @@ from parley.settings import load
 ORCHESTRATIONS = 200
 STEPS = 10
 CLIENTS = 32
-FLOOR = 0.3
+FLOOR = 0.6
 
 
 @agent("trivial")

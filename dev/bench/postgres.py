@@ -34,9 +34,9 @@ Write = Callable[[Connection, list[BareRun]], Awaitable[int]]
 
 def cases() -> list[Case]:
     return [
-        _appends(32, "min", 0.7),
+        _appends(32, "min", 0.8),
         _appends(256),
-        Case("pg.send.sdk", "sends/s", partial(ours, "send"), "a2a-sdk, PostgreSQL", partial(sdk, "send"), "min", 20),
+        Case("pg.send.sdk", "sends/s", partial(ours, "send"), "a2a-sdk, PostgreSQL", partial(sdk, "send"), "min", 35),
         Case("pg.stream.sdk", "streams/s", partial(ours, "stream"), "a2a-sdk, PostgreSQL", partial(sdk, "stream")),
         Case("pg.lag", "ms", lag, "allowed", lambda: ALLOWED_LAG_MS, "max", 1.0,
              note=lambda _: "p99, from the agent on one replica to a stream of the other"),

@@ -1,7 +1,13 @@
 """Logs that are remembered from turn to turn: never wrong, never too many."""
 
+import asyncio
+
+import pytest
+
+from parley.offload import LARGE
 from parley.runs.rules.content import text_part
-from parley.runs.rules.events import Completed, Progress
+from parley.runs.rules.events import Completed, Event, InputRequired, Progress, Started
+from parley.runs.rules.view import View, view_of
 from parley.runs.store import LogStore
 from parley.runs.streams import read_all
 from parley.runs.views import RecentLogs
@@ -102,3 +108,52 @@ async def test_a_log_that_grows_without_being_read_is_forgotten_in_time(store: L
         logs.heard(log.run_id, log.append(Progress((text_part("x" * 100),))).events)
         assert logs.size <= 5_000
     assert logs.size == 0
+
+
+async def test_the_next_view_is_made_from_the_last_one(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    applied: list[int] = []
+    apply = View.apply
+
+    def counted(view: View, event: Event, *rest: object) -> None:
+        applied.append(event.seq)
+        apply(view, event, *rest)  # type: ignore[arg-type]
+
+    logs, log = RecentLogs(store), await written(store, LARGE)
+    first = await logs.read(log.run_id, log.run.version)
+    monkeypatch.setattr(View, "apply", counted)
+    assert (await logs.view(log.run_id, first)).history == view_of(log.events).history
+    more = log.append(Progress((text_part("later"),)))
+    logs.heard(log.run_id, more.events)
+    applied.clear()
+    second = await logs.view(log.run_id, await logs.read(log.run_id, log.run.version))
+    assert applied == [log.run.version]
+    monkeypatch.undo()
+    assert (second.history, second.status) == (view_of(log.events).history, view_of(log.events).status)
+    # The log as it was: what is cached is newer.
+    assert (await logs.view(log.run_id, first)).run.version == len(first)
+
+
+async def test_a_view_that_was_broken_off_is_made_anew(store: LogStore) -> None:
+    logs, log = RecentLogs(store), await written(store, 3 * LARGE)
+    events = await logs.read(log.run_id, log.run.version)
+    task = asyncio.create_task(logs.view(log.run_id, events))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait((task,))
+    assert task.cancelled()
+    assert (await logs.view(log.run_id, events)).history == view_of(log.events).history
+
+
+async def test_the_last_event_of_a_type_is_found_up_to_a_version(store: LogStore) -> None:
+    logs, log = RecentLogs(store), await written(store)
+    assert logs.last(log.run, "input_required") is None
+    await put(store, log.append(Started(1)))
+    await put(store, log.append(InputRequired((text_part("Which name?"),))))
+    asked = log.run
+    await logs.read(log.run_id, asked.version)
+    found = logs.last(asked, "input_required")
+    assert found is not None
+    assert found.seq == asked.version
+    # Another replica wrote more: the cached log is too short to tell.
+    log.append(InputRequired((text_part("And which number?"),)))
+    assert logs.last(log.run, "input_required") is None

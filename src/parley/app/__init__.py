@@ -8,7 +8,6 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley import __version__
@@ -42,7 +41,7 @@ from parley.faces.control.face import ControlFace
 from parley.faces.mcp.mount import MCP_HEADERS, McpMount
 from parley.http.identity import Entrance, Identified
 from parley.http.requests import answer
-from parley.http.table import OperationTable, Tabulated
+from parley.http.table import OperationTable, SegmentRouter, Tabulated
 from parley.http.tracing import OTHER, REFUSAL, Answered, Refused, Traced
 from parley.push.hooks import Hooks
 from parley.push.service import Push
@@ -360,7 +359,7 @@ class _A2A:
             JsonRpc(self.operations, most),
             Rest(self.operations, most),
             self.discovery,
-            Router(routes, redirect_slashes=False, default=_not_found),
+            SegmentRouter(routes, _not_found),
             below_agents(row for face in faces for row in face.operations()),
         )
 

@@ -47,7 +47,7 @@ from parley.runs.rules.state import Run, State, lets_go
 from parley.runs.rules.usage import Prices, Usage
 from parley.runs.rules.view import View
 from parley.runs.store import Store
-from parley.runs.views import RecentLogs, folded
+from parley.runs.views import RecentLogs
 from parley.telemetry import span, tell
 from parley.telemetry.trace import NONE, current, enter
 
@@ -489,7 +489,7 @@ class Executor:
             run=run.id,
             conversation=run.conversation,
         ) as driven:
-            view = await folded(events) if len(events) > LARGE else None
+            view = await self.logs.view(run.id, events) if len(events) > LARGE else None
             spending = job.spending = TurnSpending(self._budgets, run, outbox, lambda: self._used(job.turn, scribe))
             job.steps = self._make_steps(driver.agent, job, outbox, scribe, events, spending.guard)
             turn = job.turn = self._make_turn(driver.agent, job, events, view, spending.guard)

@@ -156,8 +156,19 @@ class Turn:
     @cached_property
     def inputs(self) -> list[Message]:
         """The messages that have arrived since the last turn."""
-        given = [event.payload.message for event in self._events if isinstance(event.payload, InputReceived)]
-        return given[self._run.read_before : self._run.read]
+        run = self._run
+        unread, wanted = run.inputs - run.read, run.read - run.read_before
+        given: list[Message] = []
+        for event in reversed(self._events):
+            if len(given) == wanted:
+                break
+            if event.seq > run.version or not isinstance(event.payload, InputReceived):
+                continue
+            if unread:
+                unread -= 1
+            else:
+                given.append(event.payload.message)
+        return given[::-1]
 
     @cached_property
     def _view(self) -> View:
@@ -205,8 +216,8 @@ class Turn:
     @property
     def question(self) -> str | None:
         """The kind of question with which the previous turn ended, if it did: `input_required` or `auth_required`."""
-        ends = [event.type for event in self._events if event.type in QUESTIONS or event.type == "turn_ended"]
-        return ends[-1] if ends and ends[-1] in QUESTIONS else None
+        end = self._last_end
+        return end.type if end is not None and end.type in QUESTIONS else None
 
     @property
     def answers(self) -> bool:
@@ -229,9 +240,14 @@ class Turn:
 
     @property
     def _asked(self) -> InputRequired | None:
-        ends = [event for event in self._events if event.type in QUESTIONS or event.type == "turn_ended"]
-        asked = ends[-1].payload if ends else None
-        return asked if isinstance(asked, InputRequired) else None
+        end = self._last_end
+        return end.payload if end is not None and isinstance(end.payload, InputRequired) else None
+
+    @property
+    def _last_end(self) -> Event | None:
+        """The event with which the previous turn ended."""
+        events = reversed(self._events)
+        return next((event for event in events if event.type in QUESTIONS or event.type == "turn_ended"), None)
 
     @property
     def notes(self) -> dict[str, str]:

@@ -1,10 +1,10 @@
 """Operations of all faces of a server, for code that runs before a request is routed."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, ClassVar, Protocol
 
-from starlette.routing import Route
-from starlette.types import Scope, Send
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from parley.errors import ParleyError
 from parley.http.face import Face, Operation, Proof, Request, match
@@ -66,6 +66,32 @@ class OperationTable:
 
     def _format(self, path: str) -> Face[Any] | None:
         return next((face for face in self._formats if path.startswith(f"{face.prefix}/")), None)
+
+
+class SegmentRouter:
+    """Router that tries only the routes whose first segment can match, in their order: a server has hundreds."""
+
+    def __init__(self, routes: Sequence[Route], default: ASGIApp) -> None:
+        firsts = {_first(route.path) for route in routes}
+        self._routers = {
+            first: Router(
+                [route for route in routes if _first(route.path) in (first, None)],
+                redirect_slashes=False,
+                default=default,
+            )
+            for first in (*firsts, None)
+        }
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        path: str = scope["path"].removeprefix(scope.get("root_path", "")) if scope["type"] == "http" else ""
+        router = self._routers.get(path[1:].partition("/")[0]) or self._routers[None]
+        return router(scope, receive, send)
+
+
+def _first(path: str) -> str | None:
+    """Return the first segment of a route's path; None if it is a parameter."""
+    first = path[1:].partition("/")[0]
+    return None if "{" in first else first
 
 
 async def _nothing() -> Any:

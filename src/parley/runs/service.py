@@ -345,7 +345,7 @@ class Exchange:
             answer_in(expects, message.parts)
 
     async def expected_answer(self, run: Run) -> Expected | None:
-        return await expected_answer(self.store, run)
+        return await expected_answer(self.store, self.execution.logs, run)
 
     async def close_run(self, run: Run, principal: Principal, key: Key | None = None) -> Outcome:
         """Accept no further input: the run completes when all input has been processed."""

@@ -66,6 +66,11 @@ class Follower:
             self._bytes += portion.size
         self.wake()
 
+    def start(self, run: Run) -> None:
+        """Note the last known run, before the first events are read."""
+        if run.version == self.cursor:
+            self.run = run
+
     def reach(self, head: int) -> None:
         """Note that the log has at least this many events."""
         self._head = max(self._head, head)
@@ -355,7 +360,7 @@ class Streams:
         watch.extend(head.run.version)
         if watch.run is None or watch.run.version < head.run.version:
             watch.run = head.run
-        follower.run = watch.run if watch.run.version == after else None
+        follower.start(watch.run)
         return follower
 
     async def stale(self, run_id: RunId, cursor: int) -> StaleCursor:

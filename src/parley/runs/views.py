@@ -84,6 +84,9 @@ _EACH = 600
 class _Log(Struct):
     events: list[Event]
     size: int = 0
+    view: View | None = None
+    viewed: int = 0
+    """The version of the view."""
 
     @property
     def version(self) -> int:
@@ -95,6 +98,14 @@ class _Log(Struct):
         self.events += events
         self.size += more
         return more
+
+    def take_view(self) -> tuple[View, int]:
+        """Take out the view of the log, or an empty one, and its version."""
+        view, self.view = self.view, None
+        return (View(), 0) if view is None else (view, self.viewed)
+
+    def keep_view(self, view: View, version: int) -> None:
+        self.view, self.viewed = view, version
 
 
 # Why: docs/decisions/runs.md#cache-the-logs-of-active-runs-up-to-16-mib
@@ -115,6 +126,25 @@ class RecentLogs:
             log.add(await read_all(self._store, run_id, log.version))
         self._keep(run_id, log)
         return list(log.events)
+
+    async def view(self, run_id: RunId, events: list[Event]) -> View:
+        """Return the view of the events that `read` returned. The next turn's view is made from it."""
+        log = self._logs.get(run_id)
+        if log is None or log.viewed > events[-1].seq:
+            return await folded(events)
+        # Taken out meanwhile: a view that was fed in part must not be used again.
+        view, after = log.take_view()
+        async for some in paced(events[max(0, after + 1 - events[0].seq) :]):
+            view.feed(some)
+        log.keep_view(view, events[-1].seq)
+        return view
+
+    def last(self, run: Run, type: str) -> Event | None:
+        """Return the last event of a type, if the log is cached up to the version of the run."""
+        log = self._logs.get(run.id)
+        if log is None or log.version < run.version:
+            return None
+        return next((event for event in reversed(log.events) if event.seq <= run.version and event.type == type), None)
 
     def heard(self, run_id: RunId, events: list[Event]) -> None:
         """Add events that were just appended here. The log of a run that has ended is dropped, because no turn needs
@@ -144,10 +174,12 @@ class RecentLogs:
         return log
 
 
-async def expected_answer(store: Store, run: Run) -> Expected | None:
+async def expected_answer(store: Store, logs: RecentLogs, run: Run) -> Expected | None:
     """Return the answer that a run's open question expects; None if every answer will do."""
     if run.state is not State.INPUT_REQUIRED or not run.turns:
         return None
-    asked = await store.read_last(run.id, ("input_required",), 1)
-    payload = asked[0].payload if asked else None
+    asked = logs.last(run, "input_required")
+    if asked is None:
+        asked = next(iter(await store.read_last(run.id, ("input_required",), 1)), None)
+    payload = asked.payload if asked else None
     return payload.expects if isinstance(payload, InputRequired) else None
