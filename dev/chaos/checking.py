@@ -18,14 +18,15 @@ from parley.runs.rules.view import view_of
 
 REFUSALS = frozenset({
     (200, "store_unavailable"), (503, "store_unavailable"), (500, "database_error"),
-    (503, "the database does not answer."), (503, "stopping"),
+    (503, "the database does not answer."), (503, "stopping"), (200, "stopping"),
     (502, "failed to reach workspace agent"), (502, "workspace agent closed the connection"),
     (504, "workspace agent did not answer"),
     (503, "workspace not available"), (409, "invalid_state"), (200, "task_not_cancelable"),
     (200, "unsupported_operation"),
 })  # fmt: skip
 """Error codes that clients may get: it cannot be done now, or something else came first (the last one: that a
-task to be watched from now on has ended in this moment)."""
+task to be watched from now on has ended in this moment). A client of JSON-RPC that was kept waiting has got status 200
+already when its server stops."""
 WAKE_S = 1.0
 """A process that was stopped for longer than its lease has this long to find out that others have its slots. What it
 writes in that time is refused; but its code runs."""
