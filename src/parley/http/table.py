@@ -72,6 +72,7 @@ class SegmentRouter:
     """Router that tries only the routes whose first segment can match, in their order: a server has hundreds."""
 
     def __init__(self, routes: Sequence[Route], default: ASGIApp) -> None:
+        self.routes = routes
         firsts = {_first(route.path) for route in routes}
         self._routers = {
             first: Router(
