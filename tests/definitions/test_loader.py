@@ -404,6 +404,17 @@ def test_a_python_file_that_cannot_be_imported_is_told_with_its_line(
     assert faults(read()) == [f"agents/a.yaml:3: function.call: {message}"]
 
 
+def test_a_file_that_imports_its_neighbour_is_told_how(folder: Path) -> None:
+    (folder / "neighbour_of_code.py").write_text("x = 1\n")
+    (folder / "code.py").write_text("import neighbour_of_code\n")
+    (folder / "a.yaml").write_text("function: {call: code.py:x}\n")
+    (fault,) = faults(read())
+    assert (
+        "agents/code.py:1: ModuleNotFoundError: No module named 'neighbour_of_code'; it lies beside this file" in fault
+    )
+    assert "start with PYTHONPATH=agents, or name the code as package.module:name" in fault
+
+
 NINEFOLD = "{1}: &{1} [*{0}, *{0}, *{0}, *{0}, *{0}, *{0}, *{0}, *{0}, *{0}]\n"
 
 

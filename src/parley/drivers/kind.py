@@ -126,7 +126,18 @@ def _running(path: Path, work: Callable[[], T]) -> T:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - every error is for the author to fix
         line = _line_in(path, error)
         where = f"{path}:{line}" if line else str(path)
-        raise Invalid(f"{where}: {type(error).__name__}: {error}") from None
+        raise Invalid(f"{where}: {type(error).__name__}: {error}{_beside(path, error)}") from None
+
+
+def _beside(path: Path, error: BaseException) -> str:
+    """Say how a file can import the module that lies beside it; empty if there is none."""
+    name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if not name or not any((path.parent / one).exists() for one in (f"{name}.py", name)):
+        return ""
+    return (
+        f"; it lies beside this file, but its folder is not searched for modules: start with PYTHONPATH={path.parent}, "
+        "or name the code as package.module:name"
+    )
 
 
 def _line_in(path: Path, error: BaseException) -> int | None:

@@ -27,7 +27,7 @@ from parley.runs import children as children_module
 from parley.runs import log as log_module
 from parley.runs import service as service_module
 from parley.runs.children import Children
-from parley.runs.log import Commands
+from parley.runs.log import Commands, Outcome
 from parley.runs.rules import commands as rules
 from parley.runs.rules import state as state_module
 from parley.runs.rules.events import Rescued, Started, Stepped
@@ -153,6 +153,16 @@ async def _never(*_: object) -> bool:
 
 
 def children_of_the_canceled_begin(patch: Patch) -> None:
+    begin = Exchange.begin
+
+    async def slowly(self: Exchange, run_id: RunId, start: rules.Start) -> Outcome:
+        """Leave time for a cancel between the moment a child is announced and the one in which it exists: that much is
+        allowed."""
+        if start.parent:
+            await asyncio.sleep(0.2)
+        return await begin(self, run_id, start)
+
+    patch.setattr(Exchange, "begin", slowly)
     patch.setattr(Executor, "_is_orphan", _never)
     patch.setattr(service_module, "lets_go", lambda run: False)
     patch.setattr(children_module, "lets_go", lambda run: False)
