@@ -86,7 +86,7 @@ class _Reply:
 
 
 class _Event:
-    """Event like `asyncio.Event`."""
+    """Event that works like `asyncio.Event`."""
 
     __slots__ = ("_set", "_waiters")
 

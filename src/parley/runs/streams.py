@@ -20,7 +20,8 @@ MAX_BUFFERED = 1024
 PORTION_BYTES = 256 * 1024
 """Bytes of content that a follower returns at a time, unless a single event has more."""
 MAX_BUFFERED_BYTES = 1 << 20
-LOOK_S = 0.1
+TICK_S = 0.1
+"""Followers whose time is up within the same tick share a timer."""
 READERS = 4
 """Number of followers in a process that read stored events at the same time; the others wait."""
 
@@ -33,8 +34,8 @@ class Follower:
         "_buffered",
         "_bytes",
         "_head",
-        "_look",
         "_streams",
+        "_tick",
         "_until",
         "_waiter",
         "cursor",
@@ -54,8 +55,8 @@ class Follower:
         self._bytes = 0
         self._waiter: asyncio.Future[bool] | None = None
         self._until: float | None = None
-        self._look: int | None = None
-        """The number of the look at which it is checked whether the time is up."""
+        self._tick: int | None = None
+        """The tick at which the follower checks whether its time is up."""
 
     def offer(self, portion: "Portion") -> None:
         """Add events that were just committed. Called by the streams; never blocks."""
@@ -100,7 +101,7 @@ class Follower:
                 yield event
 
     def close(self) -> None:
-        self._look_at(None)
+        self._plan(None)
         self._streams.leave(self)
 
     def __enter__(self) -> "Follower":
@@ -145,16 +146,16 @@ class Follower:
         return first.events
 
     def _waiting(self, timeout: float | None) -> "asyncio.Future[bool]":
-        """Wait: the result is True when events are offered, False when the time is up. A planned look is kept: one that
-        comes too early is planned again, which happens less often than an event."""
+        """Wait: the result is True when events are offered, False when the time is up. A planned check is kept: one
+        that comes too early is planned again, which happens less often than an event."""
         loop = asyncio.get_running_loop()
         if timeout is None:
             self._until = None
         else:
             self._until = loop.time() + timeout
-            look = look_after(self._until)
-            if self._look is None or self._look > look:
-                self._look_at(look)
+            tick = tick_after(self._until)
+            if self._tick is None or self._tick > tick:
+                self._plan(tick)
         self._waiter = loop.create_future()
         return self._waiter
 
@@ -163,51 +164,52 @@ class Follower:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(True)
 
-    def look(self, now: float) -> None:
+    def check_time(self, now: float) -> None:
         """Check whether the time is up."""
-        self._look = None
+        self._tick = None
         if self._waiter is None or self._waiter.done() or self._until is None:
             return
         if now < self._until:
-            self._look_at(look_after(self._until))
+            self._plan(tick_after(self._until))
         else:
             self._waiter.set_result(False)
 
-    def _look_at(self, look: int | None) -> None:
-        if self._look is not None:
-            self._streams.looks.remove(self, self._look)
-        self._look = look
-        if look is not None:
-            self._streams.looks.add(self, look)
+    def _plan(self, tick: int | None) -> None:
+        if self._tick is not None:
+            self._streams.timers.remove(self, self._tick)
+        self._tick = tick
+        if tick is not None:
+            self._streams.timers.add(self, tick)
 
 
-def look_after(at: float) -> int:
-    return int(at / LOOK_S) + 1
+def tick_after(at: float) -> int:
+    """Return the number of the first tick after a time of the event loop."""
+    return int(at / TICK_S) + 1
 
 
-class _Looks:
+class _TimerWheel:
     """Timers of followers. Thousands wait at once, so those whose time is up in the same tenth of a second share
     one timer."""
 
     def __init__(self) -> None:
         self._planned: dict[int, dict[Follower, None]] = {}
 
-    def add(self, follower: Follower, look: int) -> None:
-        planned = self._planned.get(look)
+    def add(self, follower: Follower, tick: int) -> None:
+        planned = self._planned.get(tick)
         if planned is None:
-            planned = self._planned[look] = {}
-            asyncio.get_running_loop().call_at(look * LOOK_S, self._look, look)
+            planned = self._planned[tick] = {}
+            asyncio.get_running_loop().call_at(tick * TICK_S, self._fire, tick)
         planned[follower] = None
 
-    def remove(self, follower: Follower, look: int) -> None:
-        planned = self._planned.get(look)
+    def remove(self, follower: Follower, tick: int) -> None:
+        planned = self._planned.get(tick)
         if planned is not None:
             planned.pop(follower, None)
 
-    def _look(self, look: int) -> None:
+    def _fire(self, tick: int) -> None:
         now = asyncio.get_running_loop().time()
-        for follower in self._planned.pop(look):
-            follower.look(now)
+        for follower in self._planned.pop(tick):
+            follower.check_time(now)
 
 
 class Portion(NamedTuple):
@@ -288,7 +290,7 @@ class Streams:
         self._begun = followed
         self._watches: dict[RunId, _Watch] = {}
         self.reading = _Turns(READERS)
-        self.looks = _Looks()
+        self.timers = _TimerWheel()
         self.stopping = False
 
     def stop(self) -> None:
